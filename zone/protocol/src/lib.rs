@@ -1,0 +1,31 @@
+//! The shared words: ids, specs, and what an appliance and a zone say to each other.
+//!
+//! Nothing here does anything; both sides depend on it and on nothing else of each other's.
+#![forbid(unsafe_code)]
+
+mod clock;
+mod event;
+mod id;
+mod random;
+mod secret;
+mod spec;
+mod stream;
+mod zone;
+
+#[cfg(feature = "test-support")]
+pub mod fake;
+
+pub use clock::{Clock, SystemClock, Timestamp};
+pub use event::{EndReason, Ended, ZoneEvent, ZoneReport, ZoneSandbox};
+pub use id::{
+    ApiKeyId, BuildId, ImageDigest, ParseIdError, Region, SandboxId, TeamId, TemplateId, ZoneCode,
+    ZoneName,
+};
+pub use random::{Random, SystemRandom};
+pub use secret::Secret;
+pub use spec::{NetworkMode, NetworkPolicy, Resources, SandboxSpec};
+pub use stream::ByteStream;
+pub use zone::{
+    AGENT_PORT, Capacity, ConnectError, CreateError, ImageInfo, ImportError, Measured, Started,
+    Zone, ZoneError, ZoneInfo,
+};

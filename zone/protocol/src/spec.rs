@@ -1,0 +1,59 @@
+//! What a zone is asked to run. The record keeps the exact spec, so that any control process can
+//! deliver it again.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::{ImageDigest, SandboxId, Secret, Timestamp};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxSpec {
+    pub id: SandboxId,
+    pub image: ImageDigest,
+    pub resources: Resources,
+    /// Sandbox-wide variables, below each command's own.
+    pub env: BTreeMap<String, String>,
+    pub hostname: String,
+    pub user: String,
+    /// `None`: the user's home.
+    pub workdir: Option<String>,
+    pub network: NetworkPolicy,
+    /// The agent asks it of every request that changes or reads anything.
+    pub agent_token: Option<Secret>,
+    /// The zone ends the sandbox then, also while nobody is connected to the zone.
+    pub deadline: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Resources {
+    pub vcpus: u32,
+    pub memory_mib: u32,
+    /// How much the private layer may hold.
+    pub disk_mib: u32,
+    /// Processes and threads in the guest.
+    pub pids: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkMode {
+    /// A veth into the zone's network.
+    Full,
+    /// Loopback only; ports are reached over the agent channel.
+    None,
+}
+
+/// Allow beats deny, deny beats the default, which is to allow. Private, link-local, metadata,
+/// host and sibling addresses are refused whatever stands here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkPolicy {
+    pub mode: NetworkMode,
+    pub allow: Vec<IpNet>,
+    pub deny: Vec<IpNet>,
+}
+
+impl NetworkPolicy {
+    pub const OPEN: Self = Self { mode: NetworkMode::Full, allow: Vec::new(), deny: Vec::new() };
+}

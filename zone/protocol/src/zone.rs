@@ -1,0 +1,148 @@
+//! The zone API as Rust. `control` cannot tell an in-process zone from one behind a tunnel.
+//!
+//! Every operation is idempotent by id: delivery is at least once.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tokio::{io::AsyncRead, sync::mpsc};
+
+use crate::{
+    ByteStream, ImageDigest, NetworkPolicy, Region, SandboxId, SandboxSpec, Timestamp, ZoneEvent,
+    ZoneName,
+};
+
+/// Where the agent listens inside a sandbox; a connection to it ends in the agent.
+pub const AGENT_PORT: u16 = 49983;
+
+#[async_trait]
+pub trait Zone: Send + Sync {
+    fn info(&self) -> ZoneInfo;
+
+    /// Returns once the agent answers. A repeat for a running id is a success.
+    async fn create(&self, spec: SandboxSpec) -> Result<Started, CreateError>;
+
+    /// Returns once it is gone. A repeat is a success: `NotFound` means there is nothing to kill.
+    async fn kill(&self, id: SandboxId) -> Result<(), ZoneError>;
+
+    async fn set_deadline(&self, id: SandboxId, deadline: Timestamp) -> Result<(), ZoneError>;
+
+    /// Replaces all egress rules at once; established connections that are now refused end.
+    async fn set_network(&self, id: SandboxId, policy: NetworkPolicy) -> Result<(), ZoneError>;
+
+    async fn measure(&self, id: SandboxId) -> Result<Measured, ZoneError>;
+
+    /// A byte stream to a port inside; [`AGENT_PORT`] is the agent itself.
+    async fn connect(&self, id: SandboxId, port: u16) -> Result<Box<dyn ByteStream>, ConnectError>;
+
+    /// Hello first. A receiver that falls behind is closed, and its owner subscribes again.
+    async fn subscribe(&self) -> Result<mpsc::Receiver<ZoneEvent>, ZoneError>;
+
+    /// Forget these ended sandboxes: their end is recorded.
+    async fn acknowledge(&self, ended: Vec<SandboxId>) -> Result<(), ZoneError>;
+
+    /// Unpacks a root file system from a tar stream; gzip is recognized.
+    async fn import_image(
+        &self,
+        tar: Box<dyn AsyncRead + Send + Unpin>,
+    ) -> Result<ImageInfo, ImportError>;
+
+    /// The images to keep sandboxes ready for; replaces the earlier list.
+    async fn keep_warm(&self, images: Vec<ImageDigest>) -> Result<(), ZoneError>;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZoneInfo {
+    pub name: ZoneName,
+    pub region: Region,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Capacity {
+    pub running: u32,
+    pub limit: u32,
+    pub warm: u32,
+    pub free_memory_mib: u64,
+    pub free_disk_mib: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    pub at: Timestamp,
+    /// It came from the warm pool.
+    pub warm: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    pub at: Timestamp,
+    pub cpu_used_percent: f32,
+    pub memory_used_bytes: u64,
+    pub memory_total_bytes: u64,
+    pub memory_cache_bytes: u64,
+    pub disk_used_bytes: u64,
+    pub disk_total_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageInfo {
+    pub digest: ImageDigest,
+    pub size_bytes: u64,
+}
+
+/// A create that failed has left nothing behind.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    #[error("the zone has no image {0}")]
+    ImageNotFound(ImageDigest),
+    #[error("the zone's limit of {limit} {what} is reached")]
+    LimitReached { what: &'static str, limit: u64 },
+    #[error("the zone's disk is full")]
+    DiskFull,
+    #[error("the sandbox did not start within {0:?}")]
+    TimedOut(Duration),
+    #[error("it was killed while it started")]
+    Killed,
+    #[error("start the sandbox")]
+    Runtime(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the zone is not available")]
+    Unavailable,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ZoneError {
+    #[error("the zone has no such sandbox")]
+    NotFound,
+    #[error("the zone is not available")]
+    Unavailable,
+    #[error("the zone failed")]
+    Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("the zone has no such sandbox")]
+    NotFound,
+    #[error("nothing listens on port {0}")]
+    PortClosed(u16),
+    #[error("the agent does not answer")]
+    AgentLost,
+    #[error("too many connections to this sandbox")]
+    TooMany,
+    #[error("the zone is not available")]
+    Unavailable,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The archive's fault: the text says which entry and why.
+    #[error("{0}")]
+    Rejected(String),
+    #[error("read the archive")]
+    Read(#[source] std::io::Error),
+    #[error("the zone's disk is full")]
+    DiskFull,
+    #[error("store the image")]
+    Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
