@@ -1,0 +1,1 @@
+//! Starts the real binary for a test and stops it again.
