@@ -9,7 +9,7 @@ use crate::tidy::root;
 
 type Edges = BTreeMap<String, BTreeSet<String>>;
 
-/// `| \`a\`, \`b\` | \`c\`, \`d\` |` rows under the heading.
+/// The rows of the table under the heading: who, and what it may use.
 fn written() -> Edges {
     let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let section = page.split("## Which way dependencies point").nth(1).unwrap();
@@ -24,11 +24,11 @@ fn written() -> Edges {
     let all: BTreeSet<String> = rows.iter().flat_map(|(from, _)| names(from)).collect();
     let mut edges = Edges::new();
     for (from, to) in rows {
-        let named = names(to);
+        let listed = names(to);
         let to = match to.split_whitespace().next() {
             Some("everything") => all.clone(),
-            Some("all") => all.difference(&named).filter(|n| *n != "tests").cloned().collect(),
-            _ => named,
+            Some("all") => all.difference(&listed).filter(|n| *n != "tests").cloned().collect(),
+            _ => listed,
         };
         for name in names(from) {
             edges.insert(name, to.clone());

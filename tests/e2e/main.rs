@@ -1,5 +1,13 @@
 //! The machine as a whole: the real binary, real runsc, the published SDKs; and the rules of the
 //! house that no lint knows.
 
+#[cfg(test)]
 mod architecture;
+#[cfg(test)]
+mod contained;
+#[cfg(test)]
+mod sdk;
+#[cfg(test)]
+mod survives;
+#[cfg(test)]
 mod tidy;

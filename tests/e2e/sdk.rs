@@ -1,0 +1,78 @@
+//! The published SDKs against a real appliance: the scripts of tests/sdk.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Result, ensure};
+use sandboxo_tests::Appliance;
+
+use crate::tidy::root;
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output()?;
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{command:?}\n{stdout}\n{stderr}");
+    Ok(())
+}
+
+/// Packages are kept beside the build products, and renewed when their list changes.
+fn installed(
+    name: &str,
+    list: &Path,
+    install: impl FnOnce(&Path) -> Result<()>,
+) -> Result<std::path::PathBuf> {
+    let folder = root().join("target/sdk").join(name);
+    let (wanted, have) =
+        (std::fs::read(list)?, std::fs::read(folder.join("installed")).unwrap_or_default());
+    if wanted != have {
+        std::fs::create_dir_all(&folder)?;
+        install(&folder)?;
+        std::fs::write(folder.join("installed"), wanted)?;
+    }
+    Ok(folder)
+}
+
+fn against<'a>(command: &'a mut Command, appliance: &Appliance) -> &'a mut Command {
+    command
+        .env("E2B_API_URL", &appliance.client.url)
+        .env("E2B_SANDBOX_URL", &appliance.client.url)
+        .env("E2B_API_KEY", &appliance.client.key)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python() -> Result<()> {
+    let scripts = root().join("tests/sdk/python");
+    let list = scripts.join("requirements.txt");
+    let packages = installed("python", &list, |folder| {
+        run(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
+        run(Command::new(folder.join("bin/pip"))
+            .args(["install", "--quiet", "--requirement"])
+            .arg(&list))
+    })?;
+    let appliance = Appliance::start(2).await?;
+    let mut pytest = Command::new(packages.join("bin/pytest"));
+    pytest.args(["-q", "-p", "no:cacheprovider"]).arg(scripts);
+    run(against(&mut pytest, &appliance))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn javascript() -> Result<()> {
+    let scripts = root().join("tests/sdk/js");
+    let packages = installed("js", &scripts.join("package-lock.json"), |folder| {
+        for name in ["package.json", "package-lock.json"] {
+            std::fs::copy(scripts.join(name), folder.join(name))?;
+        }
+        run(Command::new("npm")
+            .args(["ci", "--silent", "--no-audit", "--no-fund"])
+            .current_dir(folder))
+    })?;
+    // Node looks for packages beside the script.
+    std::fs::copy(scripts.join("e2b.test.mjs"), packages.join("e2b.test.mjs"))?;
+    let appliance = Appliance::start(2).await?;
+    let mut node = Command::new("node");
+    node.args(["--test", "e2b.test.mjs"]).current_dir(&packages);
+    run(against(&mut node, &appliance))
+}

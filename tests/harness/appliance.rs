@@ -1,0 +1,210 @@
+//! One appliance with its own state, run folder and port.
+
+use std::{
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{Client, Traces, eventually};
+
+/// Dropping it ends its sandboxes and its keeper, and removes what they left on the host.
+pub struct Appliance {
+    state: TempDir,
+    config: PathBuf,
+    port: u16,
+    server: Option<Child>,
+    pub client: Client,
+    pub instance: String,
+}
+
+impl Appliance {
+    /// Running, with the template `base` and a pool of `warm` sandboxes.
+    pub async fn start(warm: u32) -> Result<Self> {
+        let state = tempfile::Builder::new().prefix("sbxo").tempdir()?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let config = state.path().join("config.json");
+        let settings = json!({
+            "state": state.path(),
+            "port": port,
+            "pool": { "size": warm },
+        });
+        std::fs::write(&config, settings.to_string())?;
+        let url = format!("http://127.0.0.1:{port}");
+        let client = Client::new(&url, "", "");
+        let mut appliance =
+            Self { state, config, port, server: None, client, instance: String::new() };
+        appliance.serve().await?;
+        let read = |name: &str| -> Result<String> {
+            let path = appliance.state.path().join(name);
+            Ok(std::fs::read_to_string(&path)
+                .with_context(|| path.display().to_string())?
+                .trim()
+                .to_owned())
+        };
+        appliance.client = Client::new(&url, &read("api-key")?, &read("token")?);
+        let zone = appliance.zone().await?;
+        appliance.instance =
+            zone.get("instance").and_then(Value::as_str).context("the zone's instance")?.to_owned();
+        appliance.sandboxo(&[
+            "template",
+            "import",
+            &base_tar()?.to_string_lossy(),
+            "--name",
+            "base",
+        ])?;
+        appliance.warm(warm).await?;
+        Ok(appliance)
+    }
+
+    /// Starts the server on the same state, and waits until it is healthy.
+    pub async fn serve(&mut self) -> Result<()> {
+        let log = std::fs::File::options().create(true).append(true).open(self.log())?;
+        let server = Command::new(binary()?)
+            .arg("serve")
+            .arg("--config")
+            .arg(&self.config)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        self.server = Some(server);
+        let health = format!("http://127.0.0.1:{}/health", self.port);
+        let healthy = eventually(Duration::from_mins(1), || async {
+            let answer = reqwest::get(&health).await?;
+            ensure!(answer.status() == StatusCode::NO_CONTENT, "health is {}", answer.status());
+            Ok(())
+        });
+        healthy.await.with_context(|| self.tail())
+    }
+
+    /// Waits until the pool holds this many.
+    pub async fn warm(&self, wanted: u32) -> Result<()> {
+        eventually(Duration::from_mins(1), || async {
+            let zone = self.zone().await?;
+            let warm = zone.pointer("/capacity/warm").and_then(Value::as_u64).unwrap_or(0);
+            ensure!(warm >= u64::from(wanted), "{warm} of {wanted} are warm");
+            Ok(())
+        })
+        .await
+        .with_context(|| self.tail())
+    }
+
+    pub async fn zone(&self) -> Result<Value> {
+        Ok(self
+            .client
+            .admin(Method::GET, "/admin/v1/zone")
+            .send()
+            .await?
+            .error_for_status()?
+            .json()
+            .await?)
+    }
+
+    /// kill -9, as a crash would.
+    pub fn crash(&mut self) -> Result<()> {
+        if let Some(mut server) = self.server.take() {
+            server.kill()?;
+            server.wait()?;
+        }
+        Ok(())
+    }
+
+    /// SIGTERM, and waits for its end.
+    pub fn stop(&mut self) -> Result<()> {
+        if let Some(mut server) = self.server.take() {
+            kill(Pid::from_raw(i32::try_from(server.id())?), Signal::SIGTERM)?;
+            ensure!(server.wait()?.success(), "the server ended badly: {}", self.tail());
+        }
+        Ok(())
+    }
+
+    pub fn crash_keeper(&self) -> Result<()> {
+        let pid = self.keeper()?;
+        Ok(kill(Pid::from_raw(pid), Signal::SIGKILL)?)
+    }
+
+    pub fn server_pid(&self) -> Result<u32> {
+        Ok(self.server.as_ref().context("it runs")?.id())
+    }
+
+    fn keeper(&self) -> Result<i32> {
+        for entry in std::fs::read_dir("/proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            if line.contains(" keeper ") && line.contains(&self.instance) {
+                return Ok(pid);
+            }
+        }
+        anyhow::bail!("no keeper of {}", self.instance)
+    }
+
+    /// The command line program, against this appliance.
+    pub fn sandboxo(&self, args: &[&str]) -> Result<String> {
+        let output = self.command(args)?.output()?;
+        ensure!(
+            output.status.success(),
+            "sandboxo {}: {}",
+            args.join(" "),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    pub fn command(&self, args: &[&str]) -> Result<Command> {
+        let mut command = Command::new(binary()?);
+        command.args(args).env("SANDBOXO_CONFIG", &self.config).env_remove("E2B_API_URL");
+        Ok(command)
+    }
+
+    pub fn traces(&self) -> Result<Traces> {
+        Traces::of(&self.instance)
+    }
+
+    pub fn tail(&self) -> String {
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines.get(lines.len().saturating_sub(30)..).unwrap_or_default().join("\n")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.state.path().join("server.log")
+    }
+}
+
+impl Drop for Appliance {
+    fn drop(&mut self) {
+        let ended = self.crash().and_then(|()| self.sandboxo(&["down"]));
+        if let (Err(error), false) = (ended, std::thread::panicking()) {
+            std::panic::resume_unwind(Box::new(format!("sandboxo down: {error:#}")));
+        }
+    }
+}
+
+/// The program under test: next to the test binaries.
+fn binary() -> Result<PathBuf> {
+    let tests = std::env::current_exe()?;
+    let target = tests.parent().and_then(Path::parent).context("target/<profile>/deps/<test>")?;
+    let binary = target.join("sandboxo");
+    ensure!(binary.exists(), "{} is missing: run ./dev test", binary.display());
+    Ok(binary)
+}
+
+#[expect(clippy::disallowed_methods, reason = "./dev test says where the image is")]
+fn base_tar() -> Result<PathBuf> {
+    let path = std::env::var("SANDBOXO_BASE_TAR").context("SANDBOXO_BASE_TAR: run ./dev test")?;
+    Ok(path.into())
+}
