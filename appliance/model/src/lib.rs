@@ -1,1 +1,26 @@
-//! In the making.
+//! The records and the decisions: values in, values out, no I/O.
+#![forbid(unsafe_code)]
+
+pub mod decide;
+mod idempotency;
+mod key;
+pub mod lifecycle;
+mod network;
+mod new_sandbox;
+pub mod resources;
+pub mod rules;
+mod sandbox;
+mod team;
+mod template;
+mod zone;
+
+pub use idempotency::{IdempotencyKey, IdempotencyRecord, NotAnIdempotencyKey};
+pub use key::{ApiKeyRecord, KeyMask};
+pub use lifecycle::{DeathReason, IllegalMove, KillCause, Phase, PhaseKind, StartFailure};
+pub use network::{NetworkAsked, NetworkError};
+pub use new_sandbox::{Birth, NewSandbox};
+pub use rules::{Field, Invalid};
+pub use sandbox::{Ingress, SandboxRecord, TemplateUse};
+pub use team::TeamRecord;
+pub use template::{TemplateName, TemplateNameError, TemplateRecord, TemplateRef};
+pub use zone::ZoneRecord;

@@ -1,0 +1,5 @@
+//! Decisions as functions of values.
+
+pub mod expiry;
+pub mod list;
+pub mod reconcile;
