@@ -8,7 +8,7 @@
 //!
 //! Events are at least once: the zone may repeat what it said, and a client what it asked.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use sandboxo_zone_protocol::{EndReason, Timestamp};
 
@@ -45,7 +45,7 @@ pub enum PhaseKind {
 }
 
 /// Why control wants it gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KillCause {
     Asked,
     /// Its time was over and the zone had not ended it.
@@ -54,7 +54,7 @@ pub enum KillCause {
     StartFailed(StartFailure),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeathReason {
     /// It never ran.
     StartFailed(StartFailure),
@@ -64,17 +64,17 @@ pub enum DeathReason {
     Missing,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartFailure {
     ImageNotFound,
-    LimitReached,
+    LimitReached { what: Cow<'static, str>, limit: u64 },
     DiskFull,
     TimedOut,
     Runtime,
     Unavailable,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The zone runs it, until the deadline that it was delivered with.
     Started {
@@ -230,7 +230,9 @@ impl fmt::Display for StartFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ImageNotFound => "the zone had no such image",
-            Self::LimitReached => "a limit of the zone was reached",
+            Self::LimitReached { what, limit } => {
+                return write!(f, "the zone's limit of {limit} {what} was reached");
+            }
             Self::DiskFull => "the zone's disk was full",
             Self::TimedOut => "it did not start in time",
             Self::Runtime => "the runtime failed to start it",
@@ -282,7 +284,7 @@ dead     -        -        -        -        dead     dead     dead
         let failure = StartFailure::TimedOut;
         [
             ("started", Event::Started { at: T, expires_at: T }),
-            ("refused", Event::StartFailed { at: T, failure }),
+            ("refused", Event::StartFailed { at: T, failure: failure.clone() }),
             ("abandon", Event::StartAbandoned { at: T, failure }),
             ("timeout", Event::TimeoutSet { expires_at: T }),
             ("kill", Event::KillAsked { at: T, cause: KillCause::Asked }),
