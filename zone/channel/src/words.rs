@@ -1,0 +1,70 @@
+//! What a zone and an agent say to each other.
+
+use std::{collections::BTreeMap, fmt, net::IpAddr};
+
+use serde::{Deserialize, Serialize};
+
+/// Makes an unclaimed sandbox somebody's.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// As a label of a host name.
+    pub sandbox_id: String,
+    pub template_id: String,
+    pub env: BTreeMap<String, String>,
+    pub hostname: String,
+    pub agent_token: Option<String>,
+    pub user: String,
+    pub workdir: Option<String>,
+    pub nameservers: Vec<IpAddr>,
+    pub pids: u32,
+}
+
+/// Environment and token are secrets of the tenant.
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claim")
+            .field("sandbox_id", &self.sandbox_id)
+            .field("template_id", &self.template_id)
+            .field("hostname", &self.hostname)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How an agent introduces itself to each zone that greets it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    pub version: String,
+    /// `Claim::sandbox_id`, once claimed.
+    pub claimed: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    Claim(Claim),
+    Ping,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Response {
+    Claimed,
+    Pong,
+    Refused(String),
+}
+
+/// Where a stream ends inside the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// The agent's own HTTP server.
+    Agent,
+    /// Whatever listens there. Port 0 can't be asked for.
+    Port(u16),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nothing listens on that port.
+    PortClosed,
+    TooMany,
+}

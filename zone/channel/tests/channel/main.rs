@@ -1,0 +1,5 @@
+//! Both ends over a real socketpair.
+
+mod streams;
+mod support;
+mod takeover;
