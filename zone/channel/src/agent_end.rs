@@ -84,13 +84,11 @@ impl AgentEnd {
         let event = poll_fn(|cx| {
             self.link.look(|state| {
                 let Side::Agent(agent) = &mut state.side else { return Poll::Pending };
-                match agent.events.pop_front() {
-                    Some(event) => Poll::Ready(event),
-                    None => {
-                        agent.acceptor = Some(cx.waker().clone());
-                        Poll::Pending
-                    }
+                if let Some(event) = agent.events.pop_front() {
+                    return Poll::Ready(event);
                 }
+                agent.acceptor = Some(cx.waker().clone());
+                Poll::Pending
             })
         })
         .await;

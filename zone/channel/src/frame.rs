@@ -194,16 +194,13 @@ pub(crate) fn split(message: &[u8], limit: usize) -> Result<Vec<Vec<u8>>, FrameE
     let mut rest = message;
     while !rest.is_empty() {
         let (frame, after) = Frame::parse(rest)?;
-        let length = rest.len() - after.len();
-        rest = after;
-        let pieces = match frame {
-            Frame::Data { stream, bytes } => bytes
-                .chunks(limit - HEADER)
-                .map(|bytes| encoded(&Frame::Data { stream, bytes }))
-                .collect(),
-            other => vec![encoded(&other)],
+        let pieces = if let Frame::Data { stream, bytes } = frame {
+            let piece = |bytes| encoded(&Frame::Data { stream, bytes });
+            bytes.chunks(limit - HEADER).map(piece).collect()
+        } else {
+            vec![encoded(&frame)]
         };
-        debug_assert!(pieces.iter().map(Vec::len).sum::<usize>() >= length);
+        rest = after;
         for piece in pieces {
             if !current.is_empty() && current.len() + piece.len() > limit {
                 messages.push(std::mem::take(&mut current));

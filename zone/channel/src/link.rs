@@ -379,7 +379,7 @@ impl Driver {
             }
             return match self.receive_now()? {
                 Received::Nothing => Ok(Received::Gone(Errno::EAGAIN)),
-                other => Ok(other),
+                found @ (Received::Message | Received::Gone(_)) => Ok(found),
             };
         }
         loop {
@@ -449,9 +449,10 @@ impl Drop for Driver {
 }
 
 fn gone(errno: Errno) -> Closed {
-    match errno {
-        Errno::EPIPE | Errno::ECONNRESET => Closed::PeerGone,
-        other => Closed::Io(io::Error::from(other).kind()),
+    if matches!(errno, Errno::EPIPE | Errno::ECONNRESET) {
+        Closed::PeerGone
+    } else {
+        Closed::Io(io::Error::from(errno).kind())
     }
 }
 

@@ -97,7 +97,7 @@ pub(crate) enum Event {
     Broken(StreamKey),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum ProtocolError {
     #[error(transparent)]
     Frame(#[from] FrameError),
@@ -116,9 +116,9 @@ pub(crate) enum ProtocolError {
     #[error("parts of request {0} in another")]
     MixedRequests(u32),
     #[error("the greeting can't be read")]
-    BadHello,
-    #[error("the answer to request {0} can't be read")]
-    BadResponse(u32),
+    BadHello(#[source] serde_json::Error),
+    #[error("the answer to request {id} can't be read")]
+    BadResponse { id: u32, source: serde_json::Error },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -404,7 +404,7 @@ impl Mux {
     fn receive_frame(&mut self, frame: Frame<'_>) -> Result<(), ProtocolError> {
         match (self.phase, frame) {
             (Phase::Greeting { epoch: mine }, Frame::Welcome { epoch, hello }) if mine == epoch => {
-                let hello = serde_json::from_slice(hello).map_err(|_| ProtocolError::BadHello)?;
+                let hello = serde_json::from_slice(hello).map_err(ProtocolError::BadHello)?;
                 self.phase = Phase::Talking;
                 self.events.push_back(Event::Welcome(hello));
                 return Ok(());
@@ -431,8 +431,8 @@ impl Mux {
             }
             Frame::Response { id, body } => {
                 self.only(Role::Zone, "response")?;
-                let response =
-                    serde_json::from_slice(body).map_err(|_| ProtocolError::BadResponse(id))?;
+                let response = serde_json::from_slice(body)
+                    .map_err(|source| ProtocolError::BadResponse { id, source })?;
                 self.events.push_back(Event::Answered { id, response });
             }
             Frame::Open { stream, target } => {

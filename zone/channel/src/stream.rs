@@ -110,7 +110,7 @@ impl AsyncWrite for Stream {
                     Write::Accepted(count) => total += count,
                     // What was taken before is taken.
                     Write::Full | Write::Broken if total > 0 => break,
-                    refused => return refused,
+                    refused @ (Write::Full | Write::Broken) => return refused,
                 }
             }
             Write::Accepted(total)

@@ -108,7 +108,7 @@ async fn ends_are_told_as_they_happened() {
     assert_eq!(soon("the end", seen.recv()).await, Some(Seen::SilentEnded(Ok(0))));
     // What was sent before a shutdown arrives, though the holder is gone.
     let mut stream = zone.open(COUNT).await.unwrap();
-    stream.write_all(&[0; 500_000]).await.unwrap();
+    stream.write_all(&vec![0; 500_000]).await.unwrap();
     stream.shutdown().await.unwrap();
     assert_eq!(soon("the count", stream.read_u64()).await.unwrap(), 500_000);
     assert!(stream.write_all(b"more").await.is_err());

@@ -117,7 +117,7 @@ async fn serve_stream(target: Target, mut stream: Stream, seen: mpsc::UnboundedS
             // The test may be over.
             drop(seen.send(Seen::SilentEnded(last)));
         }
-        _ => {
+        Target::Agent | Target::Port(_) => {
             let (mut read, mut write) = tokio::io::split(stream);
             if tokio::io::copy(&mut read, &mut write).await.is_ok() {
                 write.shutdown().await.unwrap();

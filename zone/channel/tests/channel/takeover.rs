@@ -35,7 +35,7 @@ async fn a_new_zone_takes_over_in_the_middle_of_traffic() {
     assert_eq!(seen.recv().await, Some(Seen::Request(claim())));
     let silent = first.open(SILENT).await.unwrap();
     let mut flood = first.open(ZEROS).await.unwrap();
-    flood.read_exact(&mut [0; 100_000]).await.unwrap();
+    flood.read_exact(&mut vec![0; 100_000]).await.unwrap();
     driver.abort();
     soon("the driver's end", driver).await.unwrap_err();
     assert!(first.request(Request::Ping).await.is_err());
@@ -48,7 +48,7 @@ async fn a_new_zone_takes_over_in_the_middle_of_traffic() {
     let reset = Seen::SilentEnded(Err(io::ErrorKind::ConnectionReset));
     let next = [soon("hello", seen.recv()).await, soon("the reset", seen.recv()).await];
     assert!(next.contains(&Some(Seen::Hello)) && next.contains(&Some(reset)), "{next:?}");
-    echo(&second, &[9; 300_000]).await;
+    echo(&second, &vec![9; 300_000]).await;
     drop((silent, flood));
     echo(&second, b"old handles touch nothing").await;
 }
