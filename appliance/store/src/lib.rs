@@ -1,35 +1,25 @@
-//! The records on disk.
+//! The records on disk: the truth for what *should* be. Zones report what *is*.
+//!
+//! Everything here is durable once its write has been answered: records, and the feed of their
+//! changes. Samples, logs and whatever else may be lost in a crash do not belong here.
 #![forbid(unsafe_code)]
 
-use std::path::Path;
+mod changes;
+mod codec;
+#[cfg(test)]
+mod crash;
+mod error;
+mod lock;
+mod overlay;
+mod schema;
+mod store;
+mod tables;
+mod transaction;
+mod writer;
 
-#[derive(Clone)]
-pub struct Store {}
-
-impl Store {
-    /// `dir/records.redb`, and `dir/lock`, which refuses a second appliance.
-    pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        todo!()
-    }
-
-    pub fn in_memory() -> Result<Self, OpenError> {
-        todo!()
-    }
-
-    /// Waits for what is being written. Call it last.
-    pub async fn close(&self) {
-        todo!()
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    #[error("another appliance uses {0}")]
-    Locked(std::path::PathBuf),
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    #[error("the database failed")]
-    Database(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
+pub use changes::{Change, Changed, Lagged};
+pub use codec::DecodeError;
+pub use error::{OpenError, StoreError};
+pub use store::Store;
+pub use tables::Record;
+pub use transaction::{Read, ReadTx, WriteTx};

@@ -1,0 +1,57 @@
+//! What can go wrong with the file.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use crate::{DecodeError, schema::Table};
+
+/// Cheap to clone: all writes that shared a failed commit get it.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    #[error("the disk with the records is full")]
+    DiskFull,
+    #[error("use the database")]
+    Database(#[source] Arc<redb::Error>),
+    #[error("read a row of {table:?}")]
+    Row {
+        table: Table,
+        #[source]
+        source: Arc<DecodeError>,
+    },
+    /// The process is stopping.
+    #[error("the store is closed")]
+    Closed,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("another appliance{} uses {dir}", .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
+    Locked { dir: PathBuf, pid: Option<u32> },
+    #[error("open {path}")]
+    File {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "the records were written by a newer version (format {found}, this one knows up to {known})"
+    )]
+    TooNew { found: u32, known: u32 },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl<E: Into<redb::Error>> From<E> for StoreError {
+    fn from(error: E) -> Self {
+        match error.into() {
+            redb::Error::Io(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                ) =>
+            {
+                Self::DiskFull
+            }
+            other => Self::Database(Arc::new(other)),
+        }
+    }
+}

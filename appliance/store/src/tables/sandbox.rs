@@ -1,0 +1,538 @@
+//! Sandboxes: the live ones in one table, the dead ones in another with an index by their end, so
+//! that a start reads only what lives.
+
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
+
+use ipnet::IpNet;
+use sandboxo_model::{
+    DeathReason, Ingress, KillCause, NetworkAsked, Phase, SandboxRecord, StartFailure, TemplateUse,
+};
+use sandboxo_zone_protocol::{
+    EndReason, ImageDigest, NetworkMode, NetworkPolicy, Resources, SandboxId, SandboxSpec, Secret,
+    TeamId, TemplateId, Timestamp, ZoneName,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Record, all, decode, due, time_key};
+use crate::{
+    DecodeError, Read as _, ReadTx, StoreError, WriteTx, codec, overlay::Source, schema::Table,
+    transaction::AsSource as _,
+};
+
+#[derive(Serialize, Deserialize)]
+struct RowV1 {
+    id: SandboxId,
+    team: TeamId,
+    template: TemplateId,
+    alias: Option<String>,
+    zone: ZoneName,
+    image: ImageDigest,
+    resources: ResourcesRow,
+    env: BTreeMap<String, String>,
+    hostname: String,
+    user: String,
+    workdir: Option<String>,
+    network_mode: NetworkModeRow,
+    allow: Vec<IpNet>,
+    deny: Vec<IpNet>,
+    agent_token: Option<Secret>,
+    deadline: Timestamp,
+    timeout: Duration,
+    metadata: BTreeMap<String, String>,
+    internet: Option<bool>,
+    network: Option<NetworkRow>,
+    mask_request_host: Option<String>,
+    traffic_token: Option<Secret>,
+    created_at: Timestamp,
+    phase: PhaseRow,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(super) struct ResourcesRow {
+    vcpus: u32,
+    memory_mib: u32,
+    disk_mib: u32,
+    pids: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum NetworkModeRow {
+    Full,
+    None,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NetworkRow {
+    allow_out: Option<Vec<String>>,
+    deny_out: Option<Vec<String>>,
+    allow_public_traffic: Option<bool>,
+    mask_request_host: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum PhaseRow {
+    Starting { give_up_at: Timestamp },
+    Running { started_at: Timestamp, expires_at: Timestamp },
+    Killing { asked_at: Timestamp, cause: KillCauseRow, started_at: Option<Timestamp> },
+    Dead { at: Timestamp, reason: DeathRow, started_at: Option<Timestamp> },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum KillCauseRow {
+    Asked,
+    Expired,
+    StartFailed(FailureRow),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum DeathRow {
+    StartFailed(FailureRow),
+    Killed,
+    TimedOut,
+    OutOfMemory,
+    Crashed,
+    AgentLost,
+    KeeperLost,
+    ZoneRestarted,
+    Missing,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum FailureRow {
+    ImageNotFound,
+    LimitReached { what: String, limit: u64 },
+    DiskFull,
+    TimedOut,
+    Runtime,
+    Unavailable,
+}
+
+impl Record for SandboxRecord {
+    type Id = SandboxId;
+    const TABLE: Table = Table::Sandboxes;
+
+    fn key(id: &SandboxId) -> Vec<u8> {
+        id.to_string().into()
+    }
+
+    fn id(&self) -> SandboxId {
+        self.id
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let Self {
+            id,
+            team,
+            template: TemplateUse { id: template, alias },
+            zone,
+            spec:
+                SandboxSpec {
+                    id: _,
+                    image,
+                    resources,
+                    env,
+                    hostname,
+                    user,
+                    workdir,
+                    network: NetworkPolicy { mode, allow, deny },
+                    agent_token,
+                    deadline,
+                },
+            timeout,
+            metadata,
+            internet,
+            network,
+            ingress: Ingress { mask_request_host, traffic_token },
+            created_at,
+            phase,
+        } = self.clone();
+        let row = RowV1 {
+            id,
+            team,
+            template,
+            alias,
+            zone,
+            image,
+            resources: resources.into(),
+            env,
+            hostname,
+            user,
+            workdir,
+            network_mode: match mode {
+                NetworkMode::Full => NetworkModeRow::Full,
+                NetworkMode::None => NetworkModeRow::None,
+            },
+            allow,
+            deny,
+            agent_token,
+            deadline,
+            timeout,
+            metadata,
+            internet,
+            network: network.map(NetworkRow::from),
+            mask_request_host,
+            traffic_token,
+            created_at,
+            phase: phase.into(),
+        };
+        codec::encode(1, &row)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let RowV1 {
+            id,
+            team,
+            template,
+            alias,
+            zone,
+            image,
+            resources,
+            env,
+            hostname,
+            user,
+            workdir,
+            network_mode,
+            allow,
+            deny,
+            agent_token,
+            deadline,
+            timeout,
+            metadata,
+            internet,
+            network,
+            mask_request_host,
+            traffic_token,
+            created_at,
+            phase,
+        } = codec::decode_only(1, bytes)?;
+        let mode = match network_mode {
+            NetworkModeRow::Full => NetworkMode::Full,
+            NetworkModeRow::None => NetworkMode::None,
+        };
+        Ok(Self {
+            id,
+            team,
+            template: TemplateUse { id: template, alias },
+            zone,
+            spec: SandboxSpec {
+                id,
+                image,
+                resources: resources.into(),
+                env,
+                hostname,
+                user,
+                workdir,
+                network: NetworkPolicy { mode, allow, deny },
+                agent_token,
+                deadline,
+            },
+            timeout,
+            metadata,
+            internet,
+            network: network.map(NetworkAsked::from),
+            ingress: Ingress { mask_request_host, traffic_token },
+            created_at,
+            phase: phase.into(),
+        })
+    }
+}
+
+impl WriteTx<'_> {
+    /// A dead one moves to the dead.
+    pub fn put_sandbox(&mut self, record: &SandboxRecord) {
+        let key = SandboxRecord::key(&record.id);
+        match record.phase {
+            Phase::Dead { at, .. } => {
+                self.overlay().remove(Table::Sandboxes, key.clone());
+                self.overlay().put(Table::EndedByTime, time_key(at, &key), vec![]);
+                self.overlay().put(Table::EndedSandboxes, key, record.encode());
+            }
+            Phase::Starting { .. } | Phase::Running { .. } | Phase::Killing { .. } => {
+                self.overlay().put(Table::Sandboxes, key, record.encode());
+            }
+        }
+    }
+
+    /// Live or dead.
+    pub fn sandbox(&mut self, id: SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
+        sandbox(self.source(), id)
+    }
+
+    /// Removes up to `limit` that died before `before`, and says how many.
+    pub fn collect_ended(&mut self, before: Timestamp, limit: usize) -> Result<usize, StoreError> {
+        let due = due(self.overlay(), Table::EndedByTime, before, limit)?;
+        for (key, index) in &due {
+            self.overlay().remove(Table::EndedSandboxes, key.clone());
+            self.overlay().remove(Table::EndedByTime, index.clone());
+        }
+        Ok(due.len())
+    }
+
+    pub fn live_sandboxes(&mut self) -> Result<Vec<SandboxRecord>, StoreError> {
+        self.all()
+    }
+}
+
+impl ReadTx<'_> {
+    /// Live or dead.
+    pub fn sandbox(&mut self, id: SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
+        sandbox(self.source(), id)
+    }
+
+    pub fn live_sandboxes(&mut self) -> Result<Vec<SandboxRecord>, StoreError> {
+        self.all()
+    }
+
+    pub fn ended_sandboxes(&mut self) -> Result<Vec<SandboxRecord>, StoreError> {
+        all(self, Table::EndedSandboxes)
+    }
+}
+
+fn sandbox(source: &mut dyn Source, id: SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
+    let key = SandboxRecord::key(&id);
+    for table in [Table::Sandboxes, Table::EndedSandboxes] {
+        if let Some(value) = source.get(table, &key)? {
+            return decode(table, &key, &value).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+impl From<Resources> for ResourcesRow {
+    fn from(resources: Resources) -> Self {
+        let Resources { vcpus, memory_mib, disk_mib, pids } = resources;
+        Self { vcpus, memory_mib, disk_mib, pids }
+    }
+}
+
+impl From<ResourcesRow> for Resources {
+    fn from(row: ResourcesRow) -> Self {
+        let ResourcesRow { vcpus, memory_mib, disk_mib, pids } = row;
+        Self { vcpus, memory_mib, disk_mib, pids }
+    }
+}
+
+impl From<NetworkAsked> for NetworkRow {
+    fn from(asked: NetworkAsked) -> Self {
+        let NetworkAsked { allow_out, deny_out, allow_public_traffic, mask_request_host } = asked;
+        Self { allow_out, deny_out, allow_public_traffic, mask_request_host }
+    }
+}
+
+impl From<NetworkRow> for NetworkAsked {
+    fn from(row: NetworkRow) -> Self {
+        let NetworkRow { allow_out, deny_out, allow_public_traffic, mask_request_host } = row;
+        Self { allow_out, deny_out, allow_public_traffic, mask_request_host }
+    }
+}
+
+impl From<Phase> for PhaseRow {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Starting { give_up_at } => Self::Starting { give_up_at },
+            Phase::Running { started_at, expires_at } => Self::Running { started_at, expires_at },
+            Phase::Killing { asked_at, cause, started_at } => {
+                let cause = match cause {
+                    KillCause::Asked => KillCauseRow::Asked,
+                    KillCause::Expired => KillCauseRow::Expired,
+                    KillCause::StartFailed(failure) => KillCauseRow::StartFailed(failure.into()),
+                };
+                Self::Killing { asked_at, cause, started_at }
+            }
+            Phase::Dead { at, reason, started_at } => {
+                let reason = match reason {
+                    DeathReason::StartFailed(failure) => DeathRow::StartFailed(failure.into()),
+                    DeathReason::Missing => DeathRow::Missing,
+                    DeathReason::Ended(EndReason::Killed) => DeathRow::Killed,
+                    DeathReason::Ended(EndReason::TimedOut) => DeathRow::TimedOut,
+                    DeathReason::Ended(EndReason::OutOfMemory) => DeathRow::OutOfMemory,
+                    DeathReason::Ended(EndReason::Crashed) => DeathRow::Crashed,
+                    DeathReason::Ended(EndReason::AgentLost) => DeathRow::AgentLost,
+                    DeathReason::Ended(EndReason::KeeperLost) => DeathRow::KeeperLost,
+                    DeathReason::Ended(EndReason::ZoneRestarted) => DeathRow::ZoneRestarted,
+                };
+                Self::Dead { at, reason, started_at }
+            }
+        }
+    }
+}
+
+impl From<PhaseRow> for Phase {
+    fn from(row: PhaseRow) -> Self {
+        match row {
+            PhaseRow::Starting { give_up_at } => Self::Starting { give_up_at },
+            PhaseRow::Running { started_at, expires_at } => {
+                Self::Running { started_at, expires_at }
+            }
+            PhaseRow::Killing { asked_at, cause, started_at } => {
+                let cause = match cause {
+                    KillCauseRow::Asked => KillCause::Asked,
+                    KillCauseRow::Expired => KillCause::Expired,
+                    KillCauseRow::StartFailed(failure) => KillCause::StartFailed(failure.into()),
+                };
+                Self::Killing { asked_at, cause, started_at }
+            }
+            PhaseRow::Dead { at, reason, started_at } => {
+                let reason = match reason {
+                    DeathRow::StartFailed(failure) => DeathReason::StartFailed(failure.into()),
+                    DeathRow::Missing => DeathReason::Missing,
+                    DeathRow::Killed => DeathReason::Ended(EndReason::Killed),
+                    DeathRow::TimedOut => DeathReason::Ended(EndReason::TimedOut),
+                    DeathRow::OutOfMemory => DeathReason::Ended(EndReason::OutOfMemory),
+                    DeathRow::Crashed => DeathReason::Ended(EndReason::Crashed),
+                    DeathRow::AgentLost => DeathReason::Ended(EndReason::AgentLost),
+                    DeathRow::KeeperLost => DeathReason::Ended(EndReason::KeeperLost),
+                    DeathRow::ZoneRestarted => DeathReason::Ended(EndReason::ZoneRestarted),
+                };
+                Self::Dead { at, reason, started_at }
+            }
+        }
+    }
+}
+
+impl From<StartFailure> for FailureRow {
+    fn from(failure: StartFailure) -> Self {
+        match failure {
+            StartFailure::ImageNotFound => Self::ImageNotFound,
+            StartFailure::LimitReached { what, limit } => {
+                Self::LimitReached { what: what.into_owned(), limit }
+            }
+            StartFailure::DiskFull => Self::DiskFull,
+            StartFailure::TimedOut => Self::TimedOut,
+            StartFailure::Runtime => Self::Runtime,
+            StartFailure::Unavailable => Self::Unavailable,
+        }
+    }
+}
+
+impl From<FailureRow> for StartFailure {
+    fn from(row: FailureRow) -> Self {
+        match row {
+            FailureRow::ImageNotFound => Self::ImageNotFound,
+            FailureRow::LimitReached { what, limit } => {
+                Self::LimitReached { what: Cow::Owned(what), limit }
+            }
+            FailureRow::DiskFull => Self::DiskFull,
+            FailureRow::TimedOut => Self::TimedOut,
+            FailureRow::Runtime => Self::Runtime,
+            FailureRow::Unavailable => Self::Unavailable,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::golden;
+
+    const HEAD: &str = r#"{"id":"sbx_loc_0123456789abcdefgk7q","team":"8b1f5d3e-0c5f-4d6e-9f57-0d3a6a1c2b4d","template":"0123456789abcdefghjk","alias":"base","zone":"local1","image":"cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd","resources":{"vcpus":2,"memory_mib":512,"disk_mib":10240,"pids":8192},"env":{"A":"a\"b"},"hostname":"sbx-loc-0123456789abcdefgk7q","user":"user","workdir":"/code","network_mode":"full","allow":["1.1.1.1/32"],"deny":["0.0.0.0/0","::/0"],"agent_token":"secret","deadline":"2026-01-02T03:04:05.678901234Z","timeout":{"secs":300,"nanos":0},"metadata":{"k":"v"},"internet":false,"network":{"allow_out":["1.1.1.1"],"deny_out":null,"allow_public_traffic":false,"mask_request_host":"localhost:${PORT}"},"mask_request_host":"localhost:${PORT}","traffic_token":"token","created_at":"2026-01-02T03:04:05.678901234Z","phase":"#;
+
+    fn phases() -> Vec<(Phase, &'static str)> {
+        let at = golden::time();
+        let dead = |reason| Phase::Dead { at, reason, started_at: Some(at) };
+        let unborn = |failure| Phase::Dead {
+            at,
+            reason: DeathReason::StartFailed(failure),
+            started_at: None,
+        };
+        let ended = |reason| dead(DeathReason::Ended(reason));
+        let killing = |cause| Phase::Killing { asked_at: at, cause, started_at: Some(at) };
+        vec![
+            (Phase::Starting { give_up_at: at }, r#"{"kind":"starting","give_up_at":T}"#),
+            (
+                Phase::Running { started_at: at, expires_at: at },
+                r#"{"kind":"running","started_at":T,"expires_at":T}"#,
+            ),
+            (
+                killing(KillCause::Asked),
+                r#"{"kind":"killing","asked_at":T,"cause":"asked","started_at":T}"#,
+            ),
+            (
+                killing(KillCause::Expired),
+                r#"{"kind":"killing","asked_at":T,"cause":"expired","started_at":T}"#,
+            ),
+            (
+                killing(KillCause::StartFailed(StartFailure::TimedOut)),
+                r#"{"kind":"killing","asked_at":T,"cause":{"start_failed":"timed_out"},"started_at":T}"#,
+            ),
+            (
+                unborn(StartFailure::LimitReached { what: "sandboxes".into(), limit: 7 }),
+                r#"{"kind":"dead","at":T,"reason":{"start_failed":{"limit_reached":{"what":"sandboxes","limit":7}}},"started_at":null}"#,
+            ),
+            (
+                unborn(StartFailure::ImageNotFound),
+                r#"{"kind":"dead","at":T,"reason":{"start_failed":"image_not_found"},"started_at":null}"#,
+            ),
+            (
+                unborn(StartFailure::DiskFull),
+                r#"{"kind":"dead","at":T,"reason":{"start_failed":"disk_full"},"started_at":null}"#,
+            ),
+            (
+                unborn(StartFailure::Runtime),
+                r#"{"kind":"dead","at":T,"reason":{"start_failed":"runtime"},"started_at":null}"#,
+            ),
+            (
+                unborn(StartFailure::Unavailable),
+                r#"{"kind":"dead","at":T,"reason":{"start_failed":"unavailable"},"started_at":null}"#,
+            ),
+            (
+                ended(EndReason::Killed),
+                r#"{"kind":"dead","at":T,"reason":"killed","started_at":T}"#,
+            ),
+            (
+                ended(EndReason::TimedOut),
+                r#"{"kind":"dead","at":T,"reason":"timed_out","started_at":T}"#,
+            ),
+            (
+                ended(EndReason::OutOfMemory),
+                r#"{"kind":"dead","at":T,"reason":"out_of_memory","started_at":T}"#,
+            ),
+            (
+                ended(EndReason::Crashed),
+                r#"{"kind":"dead","at":T,"reason":"crashed","started_at":T}"#,
+            ),
+            (
+                ended(EndReason::AgentLost),
+                r#"{"kind":"dead","at":T,"reason":"agent_lost","started_at":T}"#,
+            ),
+            (
+                ended(EndReason::KeeperLost),
+                r#"{"kind":"dead","at":T,"reason":"keeper_lost","started_at":T}"#,
+            ),
+            (
+                ended(EndReason::ZoneRestarted),
+                r#"{"kind":"dead","at":T,"reason":"zone_restarted","started_at":T}"#,
+            ),
+            (
+                dead(DeathReason::Missing),
+                r#"{"kind":"dead","at":T,"reason":"missing","started_at":T}"#,
+            ),
+        ]
+    }
+
+    #[test]
+    fn format_1() {
+        for (phase, json) in phases() {
+            let record = SandboxRecord { phase, ..golden::sandbox_record() };
+            let json = json.replace(":T", ":\"2026-01-02T03:04:05.678901234Z\"");
+            golden::check(&record, format!("\u{1}{HEAD}{json}}}").as_bytes());
+        }
+    }
+
+    #[test]
+    fn other_formats_and_torn_rows_are_refused() {
+        let bytes = golden::sandbox_record().encode();
+        let mut newer = bytes.clone();
+        newer[0] = 2;
+        assert!(matches!(SandboxRecord::decode(&newer), Err(DecodeError::Format(2))));
+        assert!(matches!(SandboxRecord::decode(&[]), Err(DecodeError::Empty)));
+        for end in 1..bytes.len() {
+            assert!(SandboxRecord::decode(&bytes[..end]).is_err());
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Templates.
+
+use sandboxo_model::TemplateRecord;
+use sandboxo_zone_protocol::{BuildId, ImageDigest, TeamId, TemplateId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{Plain, Record, sandbox::ResourcesRow};
+use crate::{DecodeError, codec, schema::Table};
+
+#[derive(Serialize, Deserialize)]
+struct RowV1 {
+    id: TemplateId,
+    team: TeamId,
+    name: String,
+    public: bool,
+    image: ImageDigest,
+    image_bytes: u64,
+    build: BuildId,
+    resources: ResourcesRow,
+    user: String,
+    workdir: Option<String>,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+
+impl Plain for TemplateRecord {}
+
+impl Record for TemplateRecord {
+    type Id = TemplateId;
+    const TABLE: Table = Table::Templates;
+
+    fn key(id: &TemplateId) -> Vec<u8> {
+        id.to_string().into()
+    }
+
+    fn id(&self) -> TemplateId {
+        self.id
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let Self {
+            id,
+            team,
+            name,
+            public,
+            image,
+            image_bytes,
+            build,
+            resources,
+            user,
+            workdir,
+            created_at,
+            updated_at,
+        } = self.clone();
+        let row = RowV1 {
+            id,
+            team,
+            name: name.to_string(),
+            public,
+            image,
+            image_bytes,
+            build,
+            resources: resources.into(),
+            user,
+            workdir,
+            created_at,
+            updated_at,
+        };
+        codec::encode(1, &row)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let RowV1 {
+            id,
+            team,
+            name,
+            public,
+            image,
+            image_bytes,
+            build,
+            resources,
+            user,
+            workdir,
+            created_at,
+            updated_at,
+        } = codec::decode_only(1, bytes)?;
+        let name = name.parse().map_err(|_bad| DecodeError::Value(format!("name {name:?}")))?;
+        Ok(Self {
+            id,
+            team,
+            name,
+            public,
+            image,
+            image_bytes,
+            build,
+            resources: resources.into(),
+            user,
+            workdir,
+            created_at,
+            updated_at,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::golden;
+
+    #[test]
+    fn format_1() {
+        let record = TemplateRecord {
+            id: golden::template(),
+            team: golden::team(),
+            name: "base".parse().unwrap(),
+            public: true,
+            image: ImageDigest::from_bytes([0xcd; 32]),
+            image_bytes: 400_000_000,
+            build: "0c9a6f6e-51a7-4b0e-9f7f-0f8b2f0c7a11".parse().unwrap(),
+            resources: sandboxo_model::resources::DEFAULT,
+            user: "user".into(),
+            workdir: None,
+            created_at: golden::time(),
+            updated_at: golden::time(),
+        };
+        golden::check(
+            &record,
+            b"\x01{\"id\":\"0123456789abcdefghjk\",\
+              \"team\":\"8b1f5d3e-0c5f-4d6e-9f57-0d3a6a1c2b4d\",\"name\":\"base\",\
+              \"public\":true,\
+              \"image\":\"cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd\",\
+              \"image_bytes\":400000000,\"build\":\"0c9a6f6e-51a7-4b0e-9f7f-0f8b2f0c7a11\",\
+              \"resources\":{\"vcpus\":2,\"memory_mib\":512,\"disk_mib\":10240,\"pids\":8192},\
+              \"user\":\"user\",\"workdir\":null,\
+              \"created_at\":\"2026-01-02T03:04:05.678901234Z\",\
+              \"updated_at\":\"2026-01-02T03:04:05.678901234Z\"}",
+        );
+    }
+}
