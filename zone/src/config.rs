@@ -1,0 +1,173 @@
+//! What a zone is told at its start, and where it keeps things.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use sandboxo_zone_protocol::{ImageDigest, NetworkMode, Region, Resources, ZoneName};
+
+use crate::slot::ContainerId;
+
+#[derive(Debug, Clone)]
+pub struct ZoneConfig {
+    pub name: ZoneName,
+    pub region: Region,
+    /// The zone's own folder: images, disks, records. Survives a restart of the host.
+    pub state: PathBuf,
+    /// Sockets and mount points; a short path, since socket names end at 107 bytes.
+    pub run: PathBuf,
+    /// Names everything this zone makes on the host; six hex digits.
+    pub instance: String,
+    pub runsc: PathBuf,
+    pub agent: PathBuf,
+    /// The program that answers to `keeper --socket …`.
+    pub keeper: PathBuf,
+    pub warm: Warm,
+    pub limits: Limits,
+    /// Where the zone's DNS forwarder asks; none: what the host uses.
+    pub resolvers: Vec<SocketAddr>,
+    /// From a create's start until its agent answers.
+    pub start_timeout: Duration,
+}
+
+/// The pool of connected sandboxes.
+#[derive(Debug, Clone)]
+pub struct Warm {
+    /// For each image that is kept warm and each mode; 0 turns the pool off.
+    pub per_image: u32,
+    pub resources: Resources,
+    pub modes: Vec<NetworkMode>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub sandboxes: u32,
+    /// Stays free on the host, whatever is asked for.
+    pub memory_reserve_mib: u64,
+    /// How many times the host's memory may be promised in sum.
+    pub memory_overcommit: u64,
+    /// Stays free in the state folder's file system.
+    pub disk_reserve_mib: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sandboxes: 200,
+            memory_reserve_mib: 512,
+            memory_overcommit: 4,
+            disk_reserve_mib: 1024,
+        }
+    }
+}
+
+/// The paths, all in one place.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    state: PathBuf,
+    run: PathBuf,
+}
+
+impl Layout {
+    pub(crate) fn new(config: &ZoneConfig) -> Self {
+        Self { state: config.state.clone(), run: config.run.clone() }
+    }
+
+    pub(crate) fn images(&self) -> PathBuf {
+        self.state.join("images")
+    }
+
+    pub(crate) fn rootfs(&self, image: ImageDigest) -> PathBuf {
+        self.images().join(image.to_string()).join("rootfs")
+    }
+
+    /// Empty file systems, one for each size, copied for each sandbox.
+    pub(crate) fn disk_templates(&self) -> PathBuf {
+        self.state.join("disk-templates")
+    }
+
+    pub(crate) fn slots(&self) -> PathBuf {
+        self.state.join("slots")
+    }
+
+    pub(crate) fn slot(&self, container: ContainerId) -> SlotPaths {
+        let folder = self.slots().join(container.to_string());
+        SlotPaths { mount: self.mounts().join(container.to_string()), folder }
+    }
+
+    pub(crate) fn ended(&self) -> PathBuf {
+        self.state.join("ended")
+    }
+
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.state.join("logs")
+    }
+
+    /// What the self-test's runsc said last.
+    pub(crate) fn selftest_log(&self) -> PathBuf {
+        self.logs().join("selftest.log")
+    }
+
+    pub(crate) fn run(&self) -> &Path {
+        &self.run
+    }
+
+    pub(crate) fn mounts(&self) -> PathBuf {
+        self.run.join("m")
+    }
+
+    pub(crate) fn runsc_root(&self) -> PathBuf {
+        self.run.join("r")
+    }
+
+    pub(crate) fn keeper_socket(&self) -> PathBuf {
+        self.run.join("keeper.sock")
+    }
+
+    pub(crate) fn keeper_log(&self) -> PathBuf {
+        self.logs().join("keeper.log")
+    }
+}
+
+/// The files of one container.
+#[derive(Debug, Clone)]
+pub(crate) struct SlotPaths {
+    /// Also the OCI bundle.
+    pub(crate) folder: PathBuf,
+    /// Where its disk is mounted.
+    pub(crate) mount: PathBuf,
+}
+
+impl SlotPaths {
+    pub(crate) fn record(&self) -> PathBuf {
+        self.folder.join("slot.json")
+    }
+
+    pub(crate) fn bundle_config(&self) -> PathBuf {
+        self.folder.join("config.json")
+    }
+
+    pub(crate) fn boot_id(&self) -> PathBuf {
+        self.folder.join("boot_id")
+    }
+
+    pub(crate) fn disk_image(&self) -> PathBuf {
+        self.folder.join("disk.img")
+    }
+
+    pub(crate) fn pid_file(&self) -> PathBuf {
+        self.folder.join("pid")
+    }
+
+    pub(crate) fn runsc_log(&self) -> PathBuf {
+        self.folder.join("runsc.log")
+    }
+
+    /// Guests reach it through the agent's descriptors, so it lies on their own disk, where it
+    /// counts against their limit.
+    pub(crate) fn output(&self) -> PathBuf {
+        self.mount.join("output.log")
+    }
+}

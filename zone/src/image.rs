@@ -1,0 +1,165 @@
+//! Images: root file systems by the digest of the stream that they came in.
+//!
+//! An image is unpacked beside its place and renamed into it, so one that is there is whole. What
+//! an interrupted import left is removed at the next start.
+
+use std::{
+    fs, io,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use flate2::bufread::MultiGzDecoder;
+use sandboxo_zone_protocol::{ImageDigest, ImageInfo, ImportError, Random};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tokio::io::AsyncRead;
+use tokio_util::io::SyncIoBridge;
+
+use crate::slot::write_whole;
+
+mod root;
+mod unpack;
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const UNFINISHED: &str = ".unfinished-";
+const BUFFER: usize = 256 << 10;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Images {
+    folder: PathBuf,
+    /// Stays free in the folder's file system.
+    reserve_mib: u64,
+}
+
+/// Beside the root file system.
+#[derive(Serialize, Deserialize)]
+struct About {
+    size_bytes: u64,
+}
+
+impl Images {
+    /// Removes what interrupted imports left.
+    pub(crate) fn open(folder: PathBuf, reserve_mib: u64) -> io::Result<Self> {
+        fs::create_dir_all(&folder)?;
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(Self { folder, reserve_mib })
+    }
+
+    pub(crate) fn contains(&self, digest: ImageDigest) -> bool {
+        self.place(digest).is_dir()
+    }
+
+    pub(crate) async fn import(
+        &self,
+        tar: Box<dyn AsyncRead + Send + Unpin>,
+        random: &dyn Random,
+    ) -> Result<ImageInfo, ImportError> {
+        let mut name = [0; 8];
+        random.fill(&mut name);
+        let name = format!("{UNFINISHED}{:016x}", u64::from_ne_bytes(name));
+        let unfinished = Unfinished(self.folder.join(name));
+        let images = self.clone();
+        let reader = SyncIoBridge::new(tar);
+        tokio::task::spawn_blocking(move || images.unpack(reader, &unfinished))
+            .await
+            .map_err(internal)?
+    }
+
+    fn unpack(&self, tar: impl Read, unfinished: &Unfinished) -> Result<ImageInfo, ImportError> {
+        let rootfs = unfinished.0.join("rootfs");
+        fs::create_dir_all(&rootfs).map_err(storing)?;
+        let root = root::Root::open(&rootfs).map_err(storing)?;
+        let mut stream = Hashed { inner: tar, hash: Sha256::new() };
+        let room = unpack::Room { folder: &self.folder, reserve_mib: self.reserve_mib };
+        let size_bytes = match decoded(&mut stream) {
+            Err(error) => return Err(ImportError::Read(error)),
+            Ok(mut decoded) => {
+                let size_bytes = unpack::unpack(&mut decoded, &root, &room)?;
+                // A tar ends before its stream does, and the digest is of the whole stream.
+                io::copy(&mut decoded, &mut io::sink()).map_err(ImportError::Read)?;
+                size_bytes
+            }
+        };
+        io::copy(&mut stream, &mut io::sink()).map_err(ImportError::Read)?;
+        unpack::make_places(&root)?;
+        let digest = ImageDigest::from_bytes(stream.hash.finalize().into());
+        let about = serde_json::to_vec(&About { size_bytes }).map_err(internal)?;
+        write_whole(&unfinished.0.join("image.json"), &about).map_err(storing)?;
+        root.sync().map_err(storing)?;
+        match fs::rename(&unfinished.0, self.place(digest)) {
+            Ok(()) => {}
+            // The same stream was imported before, or by another at the same time.
+            Err(_) if self.contains(digest) => {}
+            Err(error) => return Err(storing(error)),
+        }
+        Ok(ImageInfo { digest, size_bytes })
+    }
+
+    fn place(&self, digest: ImageDigest) -> PathBuf {
+        self.folder.join(digest.to_string())
+    }
+}
+
+/// Removes itself unless it was renamed away.
+struct Unfinished(PathBuf);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        match fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "an unfinished import stays until the next start"
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+struct Hashed<R> {
+    inner: R,
+    hash: Sha256,
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.hash.update(buffer.get(..count).unwrap_or_default());
+        Ok(count)
+    }
+}
+
+/// gzip is told by its first two bytes.
+fn decoded<'a>(stream: &'a mut impl Read) -> io::Result<Box<dyn Read + 'a>> {
+    let mut first = Vec::with_capacity(GZIP_MAGIC.len());
+    stream.take(2).read_to_end(&mut first)?;
+    let is_gzip = first == GZIP_MAGIC;
+    let whole = io::BufReader::with_capacity(BUFFER, io::Cursor::new(first).chain(stream));
+    Ok(if is_gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
+}
+
+fn internal(error: impl std::error::Error + Send + Sync + 'static) -> ImportError {
+    ImportError::Internal(Box::new(error))
+}
+
+fn storing(error: io::Error) -> ImportError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ImportError::DiskFull,
+        _ => internal(error),
+    }
+}
+
+/// Whether the folder holds a whole image.
+pub(crate) fn is_whole(folder: &Path) -> bool {
+    folder.join("image.json").is_file() && folder.join("rootfs").is_dir()
+}
+
+#[cfg(test)]
+mod tests;
