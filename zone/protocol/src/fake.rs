@@ -1,8 +1,12 @@
 //! Test doubles: a clock that stands still until told, seeded randomness, a zone in memory.
 
+mod zone;
+
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::{Clock, Random, Timestamp};
+
+pub use zone::{Call, FakeZone, Opened, ScriptedCreate};
 
 /// Starts at 2026-01-01T00:00:00Z.
 #[derive(Debug)]

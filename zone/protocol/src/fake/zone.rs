@@ -1,0 +1,515 @@
+//! A zone in memory: it keeps the contract of [`Zone`], and fails on request.
+//!
+//! It has no timers: a deadline passes when the clock says so and [`FakeZone::end_expired`] is
+//! called.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, DuplexStream},
+    sync::{mpsc, watch},
+};
+
+use crate::{
+    ByteStream, Capacity, Clock, ConnectError, CreateError, EndReason, Ended, ImageDigest,
+    ImageInfo, ImportError, Measured, NetworkPolicy, SandboxId, SandboxSpec, Started, Timestamp,
+    Zone, ZoneError, ZoneEvent, ZoneInfo, ZoneReport, ZoneSandbox,
+};
+
+pub struct FakeZone {
+    info: ZoneInfo,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    /// Counts changes, for those that wait for one.
+    changed: watch::Sender<u64>,
+}
+
+struct State {
+    boot_id: String,
+    available: bool,
+    limit: u32,
+    running: BTreeMap<SandboxId, Running>,
+    starting: BTreeSet<SandboxId>,
+    ended: BTreeMap<SandboxId, Ended>,
+    images: BTreeSet<ImageDigest>,
+    warm: Vec<ImageDigest>,
+    script: VecDeque<ScriptedCreate>,
+    failing_imports: VecDeque<ImportError>,
+    held: bool,
+    subscribers: Vec<mpsc::Sender<ZoneEvent>>,
+    handler: Option<Handler>,
+    calls: Vec<Call>,
+}
+
+struct Running {
+    spec: SandboxSpec,
+    started_at: Timestamp,
+    deadline: Timestamp,
+}
+
+/// What the next create does, instead of succeeding.
+#[derive(Debug)]
+pub enum ScriptedCreate {
+    Fail(CreateError),
+    /// It runs, and the answer is lost.
+    LoseAnswer,
+    /// Until it is killed.
+    Hang,
+    /// It runs, and ends at once.
+    DieAfter(EndReason),
+}
+
+/// What was asked, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    Create(SandboxId),
+    Kill(SandboxId),
+    SetDeadline(SandboxId, Timestamp),
+    SetNetwork(SandboxId, NetworkPolicy),
+    Acknowledge(Vec<SandboxId>),
+    KeepWarm(Vec<ImageDigest>),
+}
+
+/// The inner end of a connection into a sandbox.
+pub struct Opened {
+    pub id: SandboxId,
+    pub port: u16,
+    pub stream: DuplexStream,
+}
+
+/// Starts whatever serves the stream, or refuses.
+type Handler = Arc<dyn Fn(Opened) -> Result<(), ConnectError> + Send + Sync>;
+
+const EVENTS: usize = 64;
+const STREAM_BYTES: usize = 64 * 1024;
+
+impl FakeZone {
+    /// `local1` in region `loc`.
+    pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+        let name = "local1".parse();
+        let region = "loc".parse();
+        let (Ok(name), Ok(region)) = (name, region) else { unreachable!("both are well formed") };
+        Self::named(ZoneInfo { name, region }, clock)
+    }
+
+    pub fn named(info: ZoneInfo, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let state = State {
+            boot_id: "boot-1".into(),
+            available: true,
+            limit: 10_000,
+            running: BTreeMap::new(),
+            starting: BTreeSet::new(),
+            ended: BTreeMap::new(),
+            images: BTreeSet::new(),
+            warm: Vec::new(),
+            script: VecDeque::new(),
+            failing_imports: VecDeque::new(),
+            held: false,
+            subscribers: Vec::new(),
+            handler: None,
+            calls: Vec::new(),
+        };
+        let changed = watch::Sender::new(0);
+        Arc::new(Self { info, clock, state: Mutex::new(state), changed })
+    }
+
+    /// An image that is there from the start.
+    pub fn add_image(&self, image: ImageDigest) {
+        self.change(|state| state.images.insert(image));
+    }
+
+    /// Scripts one create; several are used in turn.
+    pub fn script(&self, create: ScriptedCreate) {
+        self.change(|state| state.script.push_back(create));
+    }
+
+    pub fn fail_next_import(&self, error: ImportError) {
+        self.change(|state| state.failing_imports.push_back(error));
+    }
+
+    /// Creates wait until [`Self::release`].
+    pub fn hold(&self) {
+        self.change(|state| state.held = true);
+    }
+
+    pub fn release(&self) {
+        self.change(|state| state.held = false);
+    }
+
+    /// Everything answers `Unavailable`, and event streams close.
+    pub fn set_available(&self, available: bool) {
+        self.change(|state| {
+            state.available = available;
+            if !available {
+                state.subscribers.clear();
+            }
+        });
+    }
+
+    pub fn set_limit(&self, limit: u32) {
+        self.change(|state| state.limit = limit);
+    }
+
+    /// Event streams close.
+    pub fn drop_subscribers(&self) {
+        self.change(|state| state.subscribers.clear());
+    }
+
+    /// As if it ended by itself.
+    pub fn end(&self, id: SandboxId, reason: EndReason) {
+        let at = self.clock.now();
+        self.change(|state| state.end(id, at, reason));
+    }
+
+    /// Ends what is past its deadline.
+    pub fn end_expired(&self) {
+        let at = self.clock.now();
+        self.change(|state| {
+            let expired: Vec<_> = state
+                .running
+                .iter()
+                .filter(|(_, running)| running.deadline <= at)
+                .map(|(id, _)| *id)
+                .collect();
+            for id in expired {
+                state.end(id, at, EndReason::TimedOut);
+            }
+        });
+    }
+
+    /// Gone without a trace.
+    pub fn forget(&self, id: SandboxId) {
+        self.change(|state| state.running.remove(&id).map(|_gone| ()));
+    }
+
+    /// Its host was started anew: nothing runs, nothing is remembered.
+    pub fn restart(&self, boot_id: &str) {
+        self.change(|state| {
+            state.boot_id = boot_id.into();
+            state.running.clear();
+            state.ended.clear();
+            state.subscribers.clear();
+        });
+    }
+
+    /// Runs a sandbox that nobody asked for.
+    pub fn plant(&self, spec: SandboxSpec) {
+        let started_at = self.clock.now();
+        self.change(|state| {
+            let deadline = spec.deadline;
+            state.running.insert(spec.id, Running { spec, started_at, deadline });
+        });
+    }
+
+    /// Who serves connections into sandboxes; without one, nothing listens.
+    pub fn on_connect(
+        &self,
+        handler: impl Fn(Opened) -> Result<(), ConnectError> + Send + Sync + 'static,
+    ) {
+        self.change(|state| state.handler = Some(Arc::new(handler)));
+    }
+
+    pub fn running(&self) -> Vec<SandboxId> {
+        self.state.lock().running.keys().copied().collect()
+    }
+
+    pub fn starting(&self) -> Vec<SandboxId> {
+        self.state.lock().starting.iter().copied().collect()
+    }
+
+    /// As it is enforced: with the policy and the deadline set last.
+    pub fn spec(&self, id: SandboxId) -> Option<SandboxSpec> {
+        let state = self.state.lock();
+        let running = state.running.get(&id)?;
+        Some(SandboxSpec { deadline: running.deadline, ..running.spec.clone() })
+    }
+
+    /// Ended and not acknowledged.
+    pub fn ended(&self) -> Vec<Ended> {
+        self.state.lock().ended.values().cloned().collect()
+    }
+
+    pub fn warm(&self) -> Vec<ImageDigest> {
+        self.state.lock().warm.clone()
+    }
+
+    pub fn calls(&self) -> Vec<Call> {
+        self.state.lock().calls.clone()
+    }
+
+    /// Waits until the zone is as the closure says.
+    pub async fn wait_for(&self, reached: impl Fn(&Self) -> bool) {
+        let mut changed = self.changed.subscribe();
+        while !reached(self) {
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.state.lock());
+        self.changed.send_modify(|count| *count += 1);
+        result
+    }
+
+    fn ask<T>(
+        &self,
+        call: Call,
+        answer: impl FnOnce(&mut State) -> Result<T, ZoneError>,
+    ) -> Result<T, ZoneError> {
+        self.change(|state| {
+            state.calls.push(call);
+            if state.available { answer(state) } else { Err(ZoneError::Unavailable) }
+        })
+    }
+
+    fn start(&self, spec: SandboxSpec) -> Result<Started, CreateError> {
+        let at = self.clock.now();
+        self.change(|state| {
+            if state.running.len() >= usize::try_from(state.limit).unwrap_or(usize::MAX) {
+                let limit = u64::from(state.limit);
+                return Err(CreateError::LimitReached { what: "sandboxes", limit });
+            }
+            let deadline = spec.deadline;
+            state.running.insert(spec.id, Running { spec, started_at: at, deadline });
+            Ok(Started { at, warm: false })
+        })
+    }
+}
+
+impl State {
+    fn end(&mut self, id: SandboxId, at: Timestamp, reason: EndReason) {
+        if self.running.remove(&id).is_some() {
+            let ended = Ended { id, at, reason };
+            self.ended.insert(id, ended.clone());
+            self.tell(&ZoneEvent::SandboxEnded(ended));
+        }
+    }
+
+    fn tell(&mut self, event: &ZoneEvent) {
+        self.subscribers.retain(|subscriber| subscriber.try_send(event.clone()).is_ok());
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            running: u32::try_from(self.running.len()).unwrap_or(u32::MAX),
+            limit: self.limit,
+            warm: 0,
+            free_memory_mib: 8192,
+            free_disk_mib: 65_536,
+        }
+    }
+
+    fn report(&self) -> ZoneReport {
+        let sandbox = |(id, running): (&SandboxId, &Running)| ZoneSandbox {
+            id: *id,
+            started_at: running.started_at,
+            deadline: running.deadline,
+        };
+        ZoneReport {
+            boot_id: self.boot_id.clone(),
+            capacity: self.capacity(),
+            sandboxes: self.running.iter().map(sandbox).collect(),
+            ended: self.ended.values().cloned().collect(),
+        }
+    }
+}
+
+/// A create that is dropped or done no longer starts.
+struct Starting<'a> {
+    zone: &'a FakeZone,
+    id: SandboxId,
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        self.zone.change(|state| state.starting.remove(&self.id));
+    }
+}
+
+#[async_trait]
+impl Zone for FakeZone {
+    fn info(&self) -> ZoneInfo {
+        self.info.clone()
+    }
+
+    async fn create(&self, spec: SandboxSpec) -> Result<Started, CreateError> {
+        let id = spec.id;
+        let script = self.change(|state| {
+            state.calls.push(Call::Create(id));
+            if !state.available {
+                return Err(CreateError::Unavailable);
+            }
+            if let Some(running) = state.running.get(&id) {
+                return Ok(Err(Started { at: running.started_at, warm: false }));
+            }
+            if state.ended.contains_key(&id) {
+                return Err(CreateError::Killed);
+            }
+            if !state.images.contains(&spec.image) {
+                return Err(CreateError::ImageNotFound(spec.image));
+            }
+            state.starting.insert(id);
+            Ok(Ok(state.script.pop_front()))
+        });
+        let script = match script? {
+            Ok(script) => script,
+            Err(running) => return Ok(running),
+        };
+        let _starting = Starting { zone: self, id };
+        let hangs = matches!(script, Some(ScriptedCreate::Hang));
+        let mut changed = self.changed.subscribe();
+        loop {
+            {
+                let state = self.state.lock();
+                if !state.starting.contains(&id) {
+                    return Err(CreateError::Killed);
+                }
+                if !hangs && !state.held {
+                    break;
+                }
+            }
+            if changed.changed().await.is_err() {
+                return Err(CreateError::Unavailable);
+            }
+        }
+        match script {
+            Some(ScriptedCreate::Fail(error)) => Err(error),
+            Some(ScriptedCreate::LoseAnswer) => self.start(spec).and(Err(CreateError::Unavailable)),
+            Some(ScriptedCreate::DieAfter(reason)) => {
+                let started = self.start(spec)?;
+                self.end(id, reason);
+                Ok(started)
+            }
+            Some(ScriptedCreate::Hang) | None => self.start(spec),
+        }
+    }
+
+    async fn kill(&self, id: SandboxId) -> Result<(), ZoneError> {
+        let at = self.clock.now();
+        self.ask(Call::Kill(id), |state| {
+            if state.starting.remove(&id) {
+                return Ok(());
+            }
+            if !state.running.contains_key(&id) {
+                return Err(ZoneError::NotFound);
+            }
+            state.end(id, at, EndReason::Killed);
+            Ok(())
+        })
+    }
+
+    async fn set_deadline(&self, id: SandboxId, deadline: Timestamp) -> Result<(), ZoneError> {
+        self.ask(Call::SetDeadline(id, deadline), |state| {
+            state.running.get_mut(&id).ok_or(ZoneError::NotFound)?.deadline = deadline;
+            Ok(())
+        })
+    }
+
+    async fn set_network(&self, id: SandboxId, policy: NetworkPolicy) -> Result<(), ZoneError> {
+        self.ask(Call::SetNetwork(id, policy.clone()), |state| {
+            state.running.get_mut(&id).ok_or(ZoneError::NotFound)?.spec.network = policy;
+            Ok(())
+        })
+    }
+
+    async fn measure(&self, id: SandboxId) -> Result<Measured, ZoneError> {
+        let at = self.clock.now();
+        let state = self.state.lock();
+        if !state.available {
+            return Err(ZoneError::Unavailable);
+        }
+        let resources = state.running.get(&id).ok_or(ZoneError::NotFound)?.spec.resources;
+        Ok(Measured {
+            at,
+            cpu_used_percent: 1.5,
+            memory_used_bytes: 20 << 20,
+            memory_total_bytes: u64::from(resources.memory_mib) << 20,
+            memory_cache_bytes: 4 << 20,
+            disk_used_bytes: 1 << 20,
+            disk_total_bytes: u64::from(resources.disk_mib) << 20,
+        })
+    }
+
+    async fn connect(&self, id: SandboxId, port: u16) -> Result<Box<dyn ByteStream>, ConnectError> {
+        let handler = {
+            let state = self.state.lock();
+            if !state.available {
+                return Err(ConnectError::Unavailable);
+            }
+            if !state.running.contains_key(&id) {
+                return Err(ConnectError::NotFound);
+            }
+            state.handler.clone().ok_or(ConnectError::PortClosed(port))?
+        };
+        let (outer, inner) = tokio::io::duplex(STREAM_BYTES);
+        handler(Opened { id, port, stream: inner })?;
+        Ok(Box::new(outer))
+    }
+
+    async fn subscribe(&self) -> Result<mpsc::Receiver<ZoneEvent>, ZoneError> {
+        self.change(|state| {
+            if !state.available {
+                return Err(ZoneError::Unavailable);
+            }
+            let (events, receiver) = mpsc::channel(EVENTS);
+            let hello = ZoneEvent::Hello(state.report());
+            if events.try_send(hello).is_ok() {
+                state.subscribers.push(events);
+            }
+            Ok(receiver)
+        })
+    }
+
+    async fn acknowledge(&self, ended: Vec<SandboxId>) -> Result<(), ZoneError> {
+        self.ask(Call::Acknowledge(ended.clone()), |state| {
+            state.ended.retain(|id, _| !ended.contains(id));
+            Ok(())
+        })
+    }
+
+    async fn import_image(
+        &self,
+        mut tar: Box<dyn AsyncRead + Send + Unpin>,
+    ) -> Result<ImageInfo, ImportError> {
+        let mut bytes = Vec::new();
+        tar.read_to_end(&mut bytes).await.map_err(ImportError::Read)?;
+        self.change(|state| {
+            if let Some(error) = state.failing_imports.pop_front() {
+                return Err(error);
+            }
+            if bytes.is_empty() {
+                return Err(ImportError::Rejected("the archive is empty".into()));
+            }
+            let digest = digest(&bytes);
+            state.images.insert(digest);
+            Ok(ImageInfo { digest, size_bytes: bytes.len() as u64 })
+        })
+    }
+
+    async fn keep_warm(&self, images: Vec<ImageDigest>) -> Result<(), ZoneError> {
+        self.ask(Call::KeepWarm(images.clone()), |state| {
+            state.warm = images;
+            Ok(())
+        })
+    }
+}
+
+/// Not a hash to trust: the same bytes have the same one, others very likely another.
+fn digest(bytes: &[u8]) -> ImageDigest {
+    let mut digest = [0; 32];
+    for (lane, out) in digest.chunks_mut(8).enumerate() {
+        let basis = 0xcbf2_9ce4_8422_2325_u64.wrapping_add(lane as u64);
+        let hash = bytes
+            .iter()
+            .fold(basis, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        out.copy_from_slice(&hash.to_le_bytes());
+    }
+    ImageDigest::from_bytes(digest)
+}
