@@ -1,1 +1,40 @@
-//! In the making.
+//! The keeper: starts what it is told to start, reaps it, and holds the sockets of agents, so that
+//! the zone can die and come back without a sandbox noticing.
+//!
+//! One thread, no policy. [`run`] is the program; [`protocol`] and [`wire`] are what a zone needs
+//! to talk to it over a unix socket.
+
+mod args;
+mod book;
+mod log;
+mod mounts;
+pub mod protocol;
+mod server;
+mod setup;
+mod spawn;
+pub mod wire;
+
+use std::{ffi::OsString, process::ExitCode};
+
+/// The body of `sandboxo keeper`. Must run before the process has a second thread. Returns in the
+/// parent once the keeper answers at its socket; the keeper itself goes on in the background.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args = match args::Args::parse(args) {
+        Ok(args) => args,
+        Err(error) => {
+            log::line(&format!("{error}\n{}", args::USAGE));
+            return ExitCode::from(2);
+        }
+    };
+    match setup::start(&args) {
+        Ok(setup::Started::Parent) => ExitCode::SUCCESS,
+        Ok(setup::Started::Keeper(mut ready)) => {
+            ready.serve(&args);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            log::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
