@@ -1,1 +1,4 @@
-//! In the making.
+//! What leaves a sandbox.
+#![forbid(unsafe_code)]
+
+pub mod dns;
