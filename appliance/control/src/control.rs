@@ -2,11 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sandboxo_store::{Store, StoreError};
+use parking_lot::Mutex;
+use sandboxo_model::ZoneRecord;
+use sandboxo_store::{Read as _, Store, StoreError};
 use sandboxo_tasks::Tasks;
-use sandboxo_zone_protocol::{Clock, Random, Region, Zone};
+use sandboxo_zone_protocol::{Clock, Random, Region, Zone, ZoneCode};
+use tokio::sync::Notify;
 
-use crate::{Keys, Sandboxes, Templates};
+use crate::{
+    Keys, Sandboxes, Templates, Zones, accounts::Accounts, context::Context, driver::Driver,
+    index::Index, loops, zones::Link,
+};
 
 /// A cheap clone of one thing.
 #[derive(Clone)]
@@ -14,6 +20,7 @@ pub struct Control {
     pub sandboxes: Sandboxes,
     pub templates: Templates,
     pub keys: Keys,
+    pub zones: Zones,
 }
 
 #[derive(Debug, Clone)]
@@ -24,7 +31,8 @@ pub struct ControlConfig {
     pub zone_budget: Duration,
     /// How long a dead sandbox can still be looked at.
     pub keep_dead: Duration,
-    /// How long a repeat of a create is recognized.
+    /// How long a repeat of a create is recognized. Not longer than `keep_dead`: the answer is in
+    /// the record.
     pub keep_idempotency: Duration,
 }
 
@@ -58,6 +66,77 @@ impl Control {
         random: Arc<dyn Random>,
         tasks: Tasks,
     ) -> Result<Self, StartError> {
-        todo!()
+        let zone_record = zone_record(&store, &*zone, &*random).await?;
+        let read = store.read(|tx| {
+            let accounts = Accounts::new(tx.all()?, tx.all()?, tx.all()?);
+            Ok::<_, StoreError>((accounts, tx.live_sandboxes()?))
+        });
+        let (accounts, sandboxes) = read.await?;
+        let context = Arc::new(Context {
+            config,
+            store,
+            zone,
+            clock,
+            random,
+            tasks,
+            index: Index::default(),
+            accounts,
+            nudge_zone: Notify::new(),
+            zone_code: zone_record.code,
+        });
+        let zones = Zones {
+            context: Arc::clone(&context),
+            link: Arc::new(Mutex::new(Link::of(zone_record))),
+        };
+        for record in sandboxes {
+            Driver::resume(&context, Arc::new(record));
+        }
+        let events = match zones.hello().await {
+            Ok(events) => Some(events),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the zone does not answer yet"
+                );
+                None
+            }
+        };
+        let templates = Templates::new(Arc::clone(&context));
+        templates.keep_warm().await;
+        let follow = zones.clone();
+        context.tasks.spawn_critical("zone events", |stop| follow.follow(events, stop));
+        loops::start(&context);
+        Ok(Self {
+            sandboxes: Sandboxes::new(Arc::clone(&context)),
+            templates,
+            keys: Keys::new(context),
+            zones,
+        })
     }
+}
+
+/// Made when the zone is seen first.
+async fn zone_record(
+    store: &Store,
+    zone: &dyn Zone,
+    random: &dyn Random,
+) -> Result<ZoneRecord, StartError> {
+    let info = zone.info();
+    let fresh = ZoneRecord {
+        name: info.name,
+        region: info.region,
+        code: ZoneCode::random(random),
+        boot_id: None,
+    };
+    let write = store.write(move |tx| match tx.get::<ZoneRecord>(&fresh.name)? {
+        Some(known) if known.region != fresh.region => {
+            Err(StartError::RegionChanged { recorded: known.region, told: fresh.region })
+        }
+        Some(known) => Ok(known),
+        None => {
+            tx.put(&fresh);
+            Ok(fresh)
+        }
+    });
+    write.await
 }

@@ -1,40 +1,44 @@
 //! Sandboxes: what can be asked of them.
 
+mod create;
+mod kill;
+mod list;
+mod measure;
+mod update;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::RangeInclusive,
     sync::Arc,
-    time::Duration,
 };
 
 use sandboxo_model::{
-    Invalid, NetworkAsked, NewSandbox, PhaseKind, SandboxRecord,
-    decide::list::{self, Order},
+    Invalid, PhaseKind, SandboxRecord,
+    decide::list::{self as decide_list, Order},
 };
 use sandboxo_store::StoreError;
-use sandboxo_zone_protocol::{ByteStream, Measured, SandboxId, TeamId, Timestamp};
+use sandboxo_zone_protocol::{ByteStream, Measured, SandboxId, Timestamp};
 
+pub(crate) use create::Birth;
 pub use sandboxo_zone_protocol::ConnectError;
 
-use crate::Scope;
+use crate::{Scope, context::Context, index::Live};
 
 /// A cheap clone of one thing.
 #[derive(Clone)]
-pub struct Sandboxes {}
+pub struct Sandboxes {
+    context: Arc<Context>,
+    creates: Arc<tokio::sync::Semaphore>,
+}
 
 impl Sandboxes {
-    /// Returns once it runs and its agent answers. Dropping the future does not stop the create.
-    pub async fn create(
-        &self,
-        team: TeamId,
-        new: NewSandbox,
-    ) -> Result<Arc<SandboxRecord>, CreateError> {
-        todo!()
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        let creates = Arc::new(tokio::sync::Semaphore::new(create::AT_ONCE));
+        Self { context, creates }
     }
 
     /// A running one whose time is not over.
     pub fn get(&self, scope: impl Into<Scope>, id: SandboxId) -> Option<Arc<SandboxRecord>> {
-        todo!()
+        self.usable(scope.into(), id).map(|(_, record)| record)
     }
 
     /// In any phase, dead ones too, for operators.
@@ -43,77 +47,33 @@ impl Sandboxes {
         scope: impl Into<Scope>,
         id: SandboxId,
     ) -> Result<Option<Arc<SandboxRecord>>, StoreError> {
-        todo!()
-    }
-
-    pub async fn list(&self, scope: impl Into<Scope>, query: ListQuery) -> Result<Page, ListError> {
-        todo!()
-    }
-
-    /// Returns once it is gone.
-    pub async fn kill(&self, scope: impl Into<Scope>, id: SandboxId) -> Result<(), KillError> {
-        todo!()
-    }
-
-    /// From now; shorter or longer than before. Zero: its time is over.
-    pub async fn set_timeout(
-        &self,
-        scope: impl Into<Scope>,
-        id: SandboxId,
-        timeout: Duration,
-    ) -> Result<Arc<SandboxRecord>, TimeoutError> {
-        todo!()
-    }
-
-    /// From now; never shortens.
-    pub async fn extend(
-        &self,
-        scope: impl Into<Scope>,
-        id: SandboxId,
-        timeout: Duration,
-    ) -> Result<Arc<SandboxRecord>, TimeoutError> {
-        todo!()
-    }
-
-    /// Replaces all egress rules; what was asked about ingress stays. `internet` as
-    /// `allow_internet_access` of the update.
-    pub async fn set_network(
-        &self,
-        scope: impl Into<Scope>,
-        id: SandboxId,
-        network: NetworkAsked,
-        internet: Option<bool>,
-    ) -> Result<Arc<SandboxRecord>, NetworkError> {
-        todo!()
-    }
-
-    /// Oldest first. `None`: no such sandbox.
-    pub fn metrics(
-        &self,
-        scope: impl Into<Scope>,
-        id: SandboxId,
-        range: RangeInclusive<Timestamp>,
-    ) -> Option<Metrics> {
-        todo!()
-    }
-
-    /// The last sample of each that has one.
-    pub fn latest_metrics(
-        &self,
-        scope: impl Into<Scope>,
-        ids: &[SandboxId],
-    ) -> BTreeMap<SandboxId, Metrics> {
-        todo!()
+        let scope = scope.into();
+        let record = match self.context.index.get(id) {
+            Some(live) => Some(live.record()),
+            None => self.context.store.read(move |tx| tx.sandbox(id)).await?.map(Arc::new),
+        };
+        Ok(record.filter(|record| scope.includes(record.team)))
     }
 
     /// For the data plane, which has its own credentials and no team.
     pub fn lookup(&self, id: SandboxId) -> Lookup {
-        todo!()
+        self.get(Scope::Operator, id).map_or(Lookup::NotFound, Lookup::Ready)
     }
 
     /// All that can be used now, for requests that carry only a signature.
     pub fn live(&self) -> Vec<Arc<SandboxRecord>> {
-        todo!()
+        let now = self.context.now();
+        let mut records = self.context.index.records();
+        records.retain(|record| record.usable_until(now).is_some());
+        records
+    }
+
+    /// Wakes when the sandbox can no longer be used; at once if it can't be now.
+    pub async fn gone(&self, id: SandboxId) {
+        if let Some(live) = self.context.index.get(id) {
+            let running = |record: &SandboxRecord| record.phase.kind() == PhaseKind::Running;
+            live.until(|record| !running(record)).await;
+        }
     }
 
     pub async fn open(
@@ -121,7 +81,17 @@ impl Sandboxes {
         id: SandboxId,
         port: u16,
     ) -> Result<Box<dyn ByteStream>, ConnectError> {
-        todo!()
+        match self.lookup(id) {
+            Lookup::Ready(_) => self.context.zone.connect(id, port).await,
+            Lookup::NotFound => Err(ConnectError::NotFound),
+        }
+    }
+
+    fn usable(&self, scope: Scope, id: SandboxId) -> Option<(Arc<Live>, Arc<SandboxRecord>)> {
+        let live = self.context.index.get(id)?;
+        let record = live.record();
+        let usable = record.usable_until(self.context.now()).is_some();
+        (usable && scope.includes(record.team)).then_some((live, record))
     }
 }
 
@@ -131,7 +101,7 @@ pub enum Lookup {
     NotFound,
 }
 
-/// [`list::Query`] in a client's words.
+/// [`decide_list::Query`] in a client's words.
 #[derive(Debug, Clone)]
 pub struct ListQuery {
     pub phases: BTreeSet<PhaseKind>,
@@ -160,7 +130,7 @@ impl Default for ListQuery {
     }
 }
 
-pub type Page = list::Page<Arc<SandboxRecord>>;
+pub type Page = decide_list::Page<Arc<SandboxRecord>>;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metrics {

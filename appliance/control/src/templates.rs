@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
-use sandboxo_model::{Invalid, TemplateNameError, TemplateRecord};
-use sandboxo_store::StoreError;
-use sandboxo_zone_protocol::{Resources, TeamId};
-use tokio::io::AsyncRead;
+use sandboxo_model::{Field, Invalid, TemplateName, TemplateNameError, TemplateRecord, resources};
+use sandboxo_store::{Read as _, StoreError};
+use sandboxo_zone_protocol::{BuildId, ImportError, Resources, TeamId, TemplateId};
+use tokio::{io::AsyncRead, time::timeout};
 
-use crate::Scope;
+use crate::{Scope, context::Context};
 
+/// A cheap clone of one thing.
 #[derive(Clone)]
-pub struct Templates {}
+pub struct Templates {
+    context: Arc<Context>,
+}
 
 /// How to make or replace a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +32,7 @@ impl ImportTemplate {
         Self {
             name: name.into(),
             public: true,
-            resources: sandboxo_model::resources::DEFAULT,
+            resources: resources::DEFAULT,
             user: "user".into(),
             workdir: None,
         }
@@ -37,34 +40,97 @@ impl ImportTemplate {
 }
 
 impl Templates {
-    /// By id, `alias[:tag]` or `team/alias[:tag]`: the team's own before public ones.
-    pub fn resolve(&self, team: TeamId, text: &str) -> Option<Arc<TemplateRecord>> {
-        todo!()
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Self { context }
     }
 
-    /// It exists, but it is another team's and not public.
+    /// By id, `alias[:tag]` or `team/alias[:tag]`: the team's own before public ones.
+    pub fn resolve(&self, team: TeamId, text: &str) -> Option<Arc<TemplateRecord>> {
+        self.context.accounts.resolve(team, text)
+    }
+
+    /// The name or id is another team's, and not public.
     pub fn is_foreign(&self, team: TeamId, text: &str) -> bool {
-        todo!()
+        let others: Vec<_> = self
+            .context
+            .accounts
+            .read(|maps| maps.teams.keys().filter(|other| **other != team).copied().collect());
+        self.resolve(team, text).is_none()
+            && others.into_iter().any(|other| self.resolve(other, text).is_some())
     }
 
     /// The scope's own, by name.
     pub fn list(&self, scope: impl Into<Scope>) -> Vec<Arc<TemplateRecord>> {
-        todo!()
+        let scope = scope.into();
+        let mut templates: Vec<_> = self.context.accounts.read(|maps| {
+            let own = maps.templates.values().filter(|template| scope.includes(template.team));
+            own.map(Arc::clone).collect()
+        });
+        templates.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
+        templates
     }
 
     /// `team/alias`, as clients are shown it.
     pub fn full_name(&self, template: &TemplateRecord) -> String {
-        todo!()
+        self.context.accounts.read(|maps| match maps.teams.get(&template.team) {
+            Some(team) => format!("{}/{}", team.name, template.name),
+            None => template.name.to_string(),
+        })
     }
 
     /// From a tar of a root file system; gzip is recognized. Dropping the future drops the import.
+    ///
+    /// A template that has the name gets the new image and keeps its id; sandboxes of the old
+    /// image go on.
     pub async fn import(
         &self,
         team: TeamId,
         import: ImportTemplate,
         tar: Box<dyn AsyncRead + Send + Unpin>,
     ) -> Result<Arc<TemplateRecord>, ImportTemplateError> {
-        todo!()
+        let ImportTemplate { name, public, resources, user, workdir } = import;
+        let name: TemplateName = name.parse()?;
+        resources::check(resources)?;
+        check_user(&user)?;
+        check_workdir(workdir.as_deref())?;
+        let image = self.context.zone.import_image(tar).await?;
+        let context = Arc::clone(&self.context);
+        let this = self.clone();
+        let work = async move {
+            let _changing = context.accounts.changing.lock().await;
+            let now = context.now();
+            let fresh = TemplateRecord {
+                id: TemplateId::random(&*context.random),
+                team,
+                name,
+                public,
+                image: image.digest,
+                image_bytes: image.size_bytes,
+                build: BuildId::random(&*context.random),
+                resources,
+                user,
+                workdir,
+                created_at: now,
+                updated_at: now,
+            };
+            let write = context.store.write(move |tx| {
+                let templates = tx.all::<TemplateRecord>()?;
+                let known = templates.iter().find(|it| it.team == team && it.name == fresh.name);
+                let template = match known {
+                    Some(TemplateRecord { id, created_at, .. }) => {
+                        TemplateRecord { id: *id, created_at: *created_at, ..fresh }
+                    }
+                    None => fresh,
+                };
+                tx.put(&template);
+                Ok::<_, StoreError>(template)
+            });
+            let template = Arc::new(write.await?);
+            context.accounts.put_template(Arc::clone(&template));
+            this.keep_warm().await;
+            Ok::<_, ImportTemplateError>(template)
+        };
+        self.context.to_the_end("import template", work).await
     }
 
     /// By id or name, the scope's own only.
@@ -73,7 +139,88 @@ impl Templates {
         scope: impl Into<Scope>,
         text: &str,
     ) -> Result<(), DeleteTemplateError> {
-        todo!()
+        let own = self.own(scope.into(), text);
+        let id = own.ok_or_else(|| DeleteTemplateError::NotFound(text.to_owned()))?;
+        let context = Arc::clone(&self.context);
+        let this = self.clone();
+        let work = async move {
+            let _changing = context.accounts.changing.lock().await;
+            let write = context.store.write(move |tx| {
+                // A create that is committed is in the table, one that is not finds no template.
+                let live = tx.live_sandboxes()?;
+                let sandboxes = live.iter().filter(|it| it.template.id == id).count();
+                if sandboxes > 0 {
+                    return Err(DeleteTemplateError::InUse { sandboxes });
+                }
+                tx.remove::<TemplateRecord>(&id);
+                Ok(())
+            });
+            write.await?;
+            context.accounts.remove_template(id);
+            this.keep_warm().await;
+            Ok(())
+        };
+        self.context.to_the_end("delete template", work).await
+    }
+
+    /// Tells the zone which images to have sandboxes ready for.
+    pub(crate) async fn keep_warm(&self) {
+        let told = self.context.zone.keep_warm(self.context.accounts.images());
+        match timeout(self.context.config.zone_budget, told).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the zone does not know what to keep warm"
+            ),
+            Err(_elapsed) => tracing::warn!("the zone did not answer what to keep warm"),
+        }
+    }
+
+    fn own(&self, scope: Scope, text: &str) -> Option<TemplateId> {
+        let teams = match scope {
+            Scope::Team(team) => vec![team],
+            Scope::Operator => {
+                self.context.accounts.read(|maps| maps.teams.keys().copied().collect())
+            }
+        };
+        teams
+            .into_iter()
+            .filter_map(|team| self.resolve(team, text).filter(|found| found.team == team))
+            .map(|found| found.id)
+            .next()
+    }
+}
+
+/// As in `/etc/passwd`.
+fn check_user(user: &str) -> Result<(), Invalid> {
+    let of_a_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let fits =
+        (1..=32).contains(&user.len()) && user.bytes().all(of_a_name) && !user.starts_with('-');
+    if fits {
+        Ok(())
+    } else {
+        Err(Invalid { field: Field::User, rule: "must be the name of a user".into() })
+    }
+}
+
+fn check_workdir(workdir: Option<&str>) -> Result<(), Invalid> {
+    let fits = workdir
+        .is_none_or(|path| path.starts_with('/') && path.len() <= 4096 && !path.contains('\0'));
+    if fits {
+        Ok(())
+    } else {
+        Err(Invalid { field: Field::Workdir, rule: "must be an absolute path".into() })
+    }
+}
+
+impl From<ImportError> for ImportTemplateError {
+    fn from(error: ImportError) -> Self {
+        match error {
+            ImportError::Rejected(why) => Self::Rejected(why),
+            ImportError::Read(source) => Self::Read(source),
+            ImportError::DiskFull => Self::DiskFull,
+            ImportError::Internal(source) => Self::Zone(source),
+        }
     }
 }
 

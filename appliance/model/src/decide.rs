@@ -3,3 +3,4 @@
 pub mod expiry;
 pub mod list;
 pub mod reconcile;
+pub mod template;

@@ -24,7 +24,8 @@ pub enum Field {
     MemoryMib,
     DiskMib,
     Pids,
-    Name,
+    User,
+    Workdir,
 }
 
 impl Invalid {

@@ -1,0 +1,48 @@
+//! What every part of control is given.
+
+use std::{future::Future, sync::Arc};
+
+use sandboxo_store::{Store, StoreError};
+use sandboxo_tasks::Tasks;
+use sandboxo_zone_protocol::{Clock, Random, Timestamp, Zone, ZoneCode};
+use tokio::sync::{Notify, oneshot};
+
+use crate::{ControlConfig, accounts::Accounts, index::Index};
+
+pub(crate) struct Context {
+    pub(crate) config: ControlConfig,
+    pub(crate) store: Store,
+    pub(crate) zone: Arc<dyn Zone>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    pub(crate) tasks: Tasks,
+    pub(crate) index: Index,
+    pub(crate) accounts: Accounts,
+    /// In every id that is made here.
+    pub(crate) zone_code: ZoneCode,
+    /// Compare records and zone again.
+    pub(crate) nudge_zone: Notify,
+}
+
+impl Context {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Runs to its end whether or not the caller stays: what is written is also published.
+    pub(crate) async fn to_the_end<T, E>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        drop(self.tasks.spawn(name, |_stop| async move {
+            if reply.send(work.await).is_err() { /* the caller has left */ }
+        }));
+        answer.await.unwrap_or_else(|_stopping| Err(StoreError::Closed.into()))
+    }
+}

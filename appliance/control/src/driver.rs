@@ -1,0 +1,455 @@
+//! One task per live sandbox. It alone moves the record from phase to phase: requests, what the
+//! zone says and what reconcile wants meet in its queue.
+//!
+//! An *intent* (a kill, a timeout, rules) is written down before the zone is asked. A *fact* (it
+//! started, it ended) is published first and then written until that succeeds: if the process dies
+//! in between, the zone tells the fact again.
+
+mod delivery;
+mod message;
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use sandboxo_model::{
+    DeathReason, KillCause, NetworkAsked, Phase, SandboxRecord, StartFailure,
+    decide::reconcile::{BuryCause, KillWhy, Step},
+    lifecycle::Event,
+    rules,
+};
+use sandboxo_store::StoreError;
+use sandboxo_tasks::Stop;
+use sandboxo_zone_protocol::{EndReason, NetworkPolicy, ZoneError};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{sleep, timeout},
+};
+
+use crate::{context::Context, index::Live, sandboxes::Birth};
+
+pub(crate) use delivery::Delivered;
+pub(crate) use message::{Message, SendError, send};
+
+pub(crate) struct Driver {
+    context: Arc<Context>,
+    live: Arc<Live>,
+    mailbox: mpsc::Receiver<Message>,
+    delivery: Option<Pin<Box<dyn Future<Output = Delivered> + Send>>>,
+    kill: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// The zone enforces the record's rules. Not known of one that was running before this
+    /// process, and not so when the zone failed to take them.
+    rules_in_force: bool,
+}
+
+/// The longest pause between two tries.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+impl Driver {
+    /// Takes over a sandbox that the store has. What to do about it is reconcile's to say, except
+    /// for a kill that was not confirmed.
+    pub(crate) fn resume(context: &Arc<Context>, record: Arc<SandboxRecord>) {
+        let driver = Self::new(context, record);
+        driver.context.index.insert(Arc::clone(&driver.live));
+        driver.spawn();
+    }
+
+    /// Commits a new sandbox, and delivers it.
+    pub(crate) fn begin(
+        context: &Arc<Context>,
+        record: Arc<SandboxRecord>,
+        birth: Birth,
+        reply: oneshot::Sender<Result<Arc<Live>, crate::CreateError>>,
+    ) {
+        let mut driver = Self::new(context, Arc::clone(&record));
+        drop(context.tasks.spawn("sandbox", |stop| async move {
+            match birth.commit(&driver.context, &record).await {
+                Ok(()) => {}
+                Err(error) => {
+                    if reply.send(Err(error)).is_err() { /* the caller has left */ }
+                    return;
+                }
+            }
+            driver.context.index.insert(Arc::clone(&driver.live));
+            if reply.send(Ok(Arc::clone(&driver.live))).is_err() { /* the create goes on */ }
+            driver.rules_in_force = true;
+            driver.deliver();
+            driver.run(stop).await;
+        }));
+    }
+
+    fn new(context: &Arc<Context>, record: Arc<SandboxRecord>) -> Self {
+        let (sender, mailbox) = message::mailbox();
+        Self {
+            context: Arc::clone(context),
+            live: Live::new(record, sender),
+            mailbox,
+            delivery: None,
+            kill: None,
+            rules_in_force: false,
+        }
+    }
+
+    fn spawn(self) {
+        let tasks = self.context.tasks.clone();
+        drop(tasks.spawn("sandbox", |stop| self.run(stop)));
+    }
+
+    async fn run(mut self, stop: Stop) {
+        let _watch = Watch { context: Arc::clone(&self.context), live: Arc::clone(&self.live) };
+        loop {
+            let record = self.live.record();
+            match record.phase {
+                Phase::Dead { .. } => break,
+                Phase::Killing { .. } if self.kill.is_none() => self.kill(),
+                Phase::Starting { .. } | Phase::Running { .. } | Phase::Killing { .. } => {}
+            }
+            // What the zone answers comes before what is asked next: a kill behind a start sees
+            // that it has started.
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = wait(&mut self.kill) => {
+                    let at = self.context.now();
+                    self.fact(Event::Ended { at, reason: EndReason::Killed }, &stop).await;
+                }
+                delivered = wait(&mut self.delivery) => self.delivered(delivered, &stop).await,
+                message = self.mailbox.recv() => match message {
+                    Some(message) => self.handle(message, &stop).await,
+                    // The entry in the index holds a sender.
+                    None => return,
+                },
+            }
+        }
+        self.bury().await;
+    }
+
+    async fn handle(&mut self, message: Message, stop: &Stop) {
+        match message {
+            Message::Kill { cause, reply } => {
+                let at = self.context.now();
+                let done = self.intent(Event::KillAsked { at, cause }).await;
+                message::answer(reply, done.map(drop));
+            }
+            Message::SetTimeout { timeout, only_extend, reply } => {
+                let done = self.set_timeout(timeout, only_extend).await;
+                message::answer(reply, done);
+            }
+            Message::SetNetwork { network, internet, policy, reply } => {
+                let done = self.set_network(network, internet, policy).await;
+                message::answer(reply, done);
+            }
+            Message::Overdue => self.expire().await,
+            Message::Ended(ended) => {
+                self.fact(Event::Ended { at: ended.at, reason: ended.reason }, stop).await;
+            }
+            Message::Step(step) => self.step(step, stop).await,
+            Message::Agreed => {
+                if !self.rules_in_force {
+                    self.apply_network().await;
+                }
+            }
+        }
+    }
+
+    /// A plan may be older than what happened since, so each step is judged by the phase of now.
+    async fn step(&mut self, step: Step, stop: &Stop) {
+        let record = self.live.record();
+        let at = self.context.now();
+        match (step, &record.phase) {
+            (Step::Deliver { .. }, Phase::Starting { .. }) if self.delivery.is_none() => {
+                self.rules_in_force = true;
+                self.deliver();
+            }
+            (Step::GiveUp { .. }, Phase::Starting { .. }) if self.delivery.is_none() => {
+                self.fact(Event::StartFailed { at, failure: StartFailure::TimedOut }, stop).await;
+            }
+            (Step::Adopt { started_at, .. }, Phase::Starting { .. }) => {
+                let expires_at = record.spec.deadline;
+                self.fact(Event::Started { at: started_at, expires_at }, stop).await;
+            }
+            (Step::SetDeadline { .. }, Phase::Running { expires_at, .. }) => {
+                if let Err(error) = self.tell_deadline(*expires_at).await {
+                    self.warn("the zone did not take a deadline", &error);
+                }
+            }
+            (Step::Kill { why: KillWhy::Expired, .. }, _) => self.expire().await,
+            (Step::Bury { at, cause: BuryCause::Told(reason), .. }, _) => {
+                self.fact(Event::Ended { at, reason }, stop).await;
+            }
+            (
+                Step::Bury { at, cause: BuryCause::ZoneRestarted, .. },
+                Phase::Running { .. } | Phase::Killing { .. },
+            ) => {
+                self.fact(Event::Ended { at, reason: EndReason::ZoneRestarted }, stop).await;
+            }
+            (
+                Step::Bury { at, cause: BuryCause::Missing, .. },
+                Phase::Running { .. } | Phase::Killing { .. },
+            ) => {
+                self.fact(Event::Vanished { at }, stop).await;
+            }
+            // Overtaken by events, or, for a kill that is wanted, under way.
+            (
+                Step::Deliver { .. }
+                | Step::GiveUp { .. }
+                | Step::Adopt { .. }
+                | Step::SetDeadline { .. }
+                | Step::Kill { .. }
+                | Step::Bury { .. }
+                | Step::Acknowledge { .. },
+                _,
+            ) => {}
+        }
+    }
+
+    /// Says again by the clock of now that its time is over: it may have been extended since.
+    async fn expire(&mut self) {
+        let record = self.live.record();
+        let at = self.context.now();
+        let expires_at = match record.phase {
+            Phase::Running { expires_at, .. } => expires_at,
+            Phase::Starting { .. } => record.spec.deadline,
+            Phase::Killing { .. } | Phase::Dead { .. } => return,
+        };
+        if at < expires_at {
+            return;
+        }
+        let expired = Event::KillAsked { at, cause: KillCause::Expired };
+        if let Err(error) = self.intent(expired).await {
+            self.warn("can't record the end of an expired sandbox", &error);
+        }
+    }
+
+    fn deliver(&mut self) {
+        let record = self.live.record();
+        if let Phase::Starting { give_up_at } = record.phase {
+            let budget = give_up_at.duration_since(self.context.now()).unsigned_abs();
+            let zone = Arc::clone(&self.context.zone);
+            self.delivery = Some(Box::pin(delivery::deliver(zone, record.spec.clone(), budget)));
+        }
+    }
+
+    async fn delivered(&mut self, delivered: Delivered, stop: &Stop) {
+        self.delivery = None;
+        let at = self.context.now();
+        let event = match delivered {
+            Delivered::Started(started) => {
+                let expires_at = self.live.record().spec.deadline;
+                Event::Started { at: started.at, expires_at }
+            }
+            Delivered::Refused(failure) => Event::StartFailed { at, failure },
+            Delivered::Killed => Event::Ended { at, reason: EndReason::Killed },
+            Delivered::Unknown(failure) => Event::StartAbandoned { at, failure },
+        };
+        self.fact(event, stop).await;
+    }
+
+    /// Until the zone confirms that it is gone.
+    fn kill(&mut self) {
+        let context = Arc::clone(&self.context);
+        let id = self.live.id;
+        self.kill = Some(Box::pin(async move {
+            let mut pause = Duration::from_millis(250);
+            loop {
+                let killed = timeout(context.config.zone_budget, context.zone.kill(id)).await;
+                let error = match killed {
+                    Ok(Ok(()) | Err(ZoneError::NotFound)) => return,
+                    Ok(Err(error)) => error,
+                    Err(_elapsed) => ZoneError::Unavailable,
+                };
+                tracing::warn!(
+                    sandbox.id = %id,
+                    error = &error as &dyn std::error::Error,
+                    "the zone has not confirmed a kill, asking again"
+                );
+                sleep(pause).await;
+                pause = (pause * 2).min(MAX_PAUSE);
+            }
+        }));
+    }
+
+    async fn set_timeout(
+        &mut self,
+        timeout: Duration,
+        only_extend: bool,
+    ) -> Result<Option<Arc<SandboxRecord>>, StoreError> {
+        let record = self.live.record();
+        let now = self.context.now();
+        let Some(before) = record.usable_until(now) else { return Ok(None) };
+        let asked = rules::after(now, timeout);
+        if only_extend && asked <= before {
+            return Ok(Some(record));
+        }
+        let record = self.intent(Event::TimeoutSet { expires_at: asked }).await?;
+        // A zone that does not take it now is told again when it says hello.
+        match self.tell_deadline(asked).await {
+            Ok(()) | Err(ZoneError::NotFound) => {}
+            Err(error @ (ZoneError::Unavailable | ZoneError::Internal(_))) => {
+                self.warn("the zone did not take a deadline", &error);
+            }
+        }
+        Ok(record)
+    }
+
+    async fn tell_deadline(
+        &mut self,
+        deadline: sandboxo_zone_protocol::Timestamp,
+    ) -> Result<(), ZoneError> {
+        let told = self.context.zone.set_deadline(self.live.id, deadline);
+        timeout(self.context.config.zone_budget, told).await.unwrap_or(Err(ZoneError::Unavailable))
+    }
+
+    async fn set_network(
+        &mut self,
+        network: NetworkAsked,
+        internet: Option<bool>,
+        policy: NetworkPolicy,
+    ) -> Result<Option<message::NetworkSet>, StoreError> {
+        let before = self.live.record();
+        if before.usable_until(self.context.now()).is_none() {
+            return Ok(None);
+        }
+        let mut record = (*before).clone();
+        let asked = record.network.take().unwrap_or_default();
+        record.network = Some(NetworkAsked {
+            allow_out: network.allow_out,
+            deny_out: network.deny_out,
+            allow_public_traffic: asked.allow_public_traffic,
+            mask_request_host: asked.mask_request_host,
+        });
+        record.internet = internet;
+        record.spec.network = policy;
+        let record = self.record(&before, record).await?;
+        let in_force = self.apply_network().await;
+        Ok(Some(message::NetworkSet { record, in_force }))
+    }
+
+    async fn apply_network(&mut self) -> bool {
+        let record = self.live.record();
+        if !matches!(record.phase, Phase::Running { .. }) {
+            return true;
+        }
+        let told = self.context.zone.set_network(record.id, record.spec.network.clone());
+        let told = timeout(self.context.config.zone_budget, told).await;
+        self.rules_in_force = match told.unwrap_or(Err(ZoneError::Unavailable)) {
+            Ok(()) | Err(ZoneError::NotFound) => true,
+            Err(error @ (ZoneError::Unavailable | ZoneError::Internal(_))) => {
+                self.warn("the zone did not take egress rules", &error);
+                false
+            }
+        };
+        self.rules_in_force
+    }
+
+    /// `None`: the phase does not allow it.
+    async fn intent(&mut self, event: Event) -> Result<Option<Arc<SandboxRecord>>, StoreError> {
+        let before = self.live.record();
+        let Ok(phase) = before.phase.clone().apply(event) else { return Ok(None) };
+        let record = SandboxRecord { phase, ..(*before).clone() };
+        self.record(&before, record).await.map(Some)
+    }
+
+    /// Writes, then publishes.
+    async fn record(
+        &mut self,
+        before: &Arc<SandboxRecord>,
+        record: SandboxRecord,
+    ) -> Result<Arc<SandboxRecord>, StoreError> {
+        if record == **before {
+            return Ok(Arc::clone(before));
+        }
+        let record = Arc::new(record);
+        self.write(&record).await?;
+        self.publish(before, &record);
+        Ok(record)
+    }
+
+    /// Publishes, then writes for as long as it takes.
+    async fn fact(&mut self, event: Event, stop: &Stop) {
+        let before = self.live.record();
+        let phase = match before.phase.clone().apply(event) {
+            Ok(phase) if phase == before.phase => return,
+            Ok(phase) => phase,
+            Err(illegal) => {
+                // Late news, such as the answer to a create that was given up.
+                tracing::debug!(sandbox.id = %before.id, %illegal, "nothing moves");
+                return;
+            }
+        };
+        let record = Arc::new(SandboxRecord { phase, ..(*before).clone() });
+        self.publish(&before, &record);
+        let mut pause = Duration::from_millis(100);
+        while let Err(error) = self.write(&record).await {
+            self.warn("can't record what happened to a sandbox, trying again", &error);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep(pause) => {}
+            }
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+    }
+
+    async fn write(&mut self, record: &Arc<SandboxRecord>) -> Result<(), StoreError> {
+        let record = Arc::clone(record);
+        let write = self.context.store.write(move |tx| {
+            tx.put_sandbox(&record);
+            Ok(())
+        });
+        write.await
+    }
+
+    fn publish(&self, before: &SandboxRecord, record: &Arc<SandboxRecord>) {
+        let (from, to) = (before.phase.kind(), record.phase.kind());
+        if let Phase::Dead { reason, .. } = &record.phase {
+            let expected =
+                matches!(reason, DeathReason::Ended(EndReason::Killed | EndReason::TimedOut));
+            if expected {
+                tracing::info!(sandbox.id = %record.id, phase.from = %from, %reason, "sandbox ended");
+            } else {
+                tracing::warn!(sandbox.id = %record.id, phase.from = %from, %reason, "sandbox died");
+            }
+        } else if from != to {
+            tracing::info!(sandbox.id = %record.id, phase.from = %from, phase.to = %to, "sandbox moved");
+        }
+        self.live.publish(Arc::clone(record));
+    }
+
+    /// Nothing more will happen to it.
+    async fn bury(self) {
+        self.context.index.remove(&self.live);
+        let told = self.context.zone.acknowledge(vec![self.live.id]);
+        match timeout(self.context.config.zone_budget, told).await {
+            Ok(Ok(())) => {}
+            // The zone mentions it in its next hello.
+            Ok(Err(_)) | Err(_) => {
+                tracing::debug!(sandbox.id = %self.live.id, "the zone did not take an acknowledgement");
+            }
+        }
+    }
+
+    fn warn(&self, what: &'static str, error: &(dyn std::error::Error + 'static)) {
+        tracing::warn!(sandbox.id = %self.live.id, error, "{what}");
+    }
+}
+
+/// Tells when a driver has left a sandbox behind, which only a panic does.
+struct Watch {
+    context: Arc<Context>,
+    live: Arc<Live>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(sandbox.id = %self.live.id, "a driver panicked, its sandbox gets another");
+            self.context.nudge_zone.notify_one();
+        }
+    }
+}
+
+/// Never, if there is nothing to wait for.
+async fn wait<T>(future: &mut Option<Pin<Box<dyn Future<Output = T> + Send>>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,119 @@
+//! Whether two creates ask for the same.
+
+use std::collections::BTreeMap;
+
+use sandboxo_model::{NetworkAsked, NewSandbox};
+use sha2::{Digest as _, Sha256};
+
+/// Of the request after its defaults: order of keys and white space make no difference.
+pub(crate) fn of(new: &NewSandbox) -> [u8; 32] {
+    let NewSandbox {
+        template,
+        timeout,
+        secure,
+        env,
+        metadata,
+        internet,
+        network,
+        idempotency_key: _,
+    } = new;
+    let mut hash = Hash(Sha256::new());
+    hash.text(template);
+    hash.bytes(&timeout.as_nanos().to_be_bytes());
+    hash.bytes(&[u8::from(*secure)]);
+    hash.map(env);
+    hash.map(metadata);
+    hash.flag(*internet);
+    hash.present(network.is_some());
+    if let Some(network) = network {
+        let NetworkAsked { allow_out, deny_out, allow_public_traffic, mask_request_host } = network;
+        hash.list(allow_out.as_deref());
+        hash.list(deny_out.as_deref());
+        hash.flag(*allow_public_traffic);
+        hash.present(mask_request_host.is_some());
+        hash.text(mask_request_host.as_deref().unwrap_or_default());
+    }
+    hash.0.finalize().into()
+}
+
+/// Lengths go in front, so that no two requests give the same bytes.
+struct Hash(Sha256);
+
+impl Hash {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.update((bytes.len() as u64).to_be_bytes());
+        self.0.update(bytes);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    fn present(&mut self, present: bool) {
+        self.bytes(&[u8::from(present)]);
+    }
+
+    fn flag(&mut self, flag: Option<bool>) {
+        self.bytes(&[flag.map_or(2, u8::from)]);
+    }
+
+    fn map(&mut self, map: &BTreeMap<String, String>) {
+        self.bytes(&(map.len() as u64).to_be_bytes());
+        for (key, value) in map {
+            self.text(key);
+            self.text(value);
+        }
+    }
+
+    fn list(&mut self, list: Option<&[String]>) {
+        self.present(list.is_some());
+        let list = list.unwrap_or_default();
+        self.bytes(&(list.len() as u64).to_be_bytes());
+        list.iter().for_each(|item| self.text(item));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn every_field_counts_but_the_key() {
+        let base = NewSandbox {
+            template: "base".into(),
+            timeout: Duration::from_secs(300),
+            secure: true,
+            env: [].into(),
+            metadata: [].into(),
+            internet: None,
+            network: None,
+            idempotency_key: None,
+        };
+        let entry = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
+        let network = NetworkAsked::default();
+        let with = |network| NewSandbox { network: Some(network), ..base.clone() };
+        let others = [
+            NewSandbox { template: "other".into(), ..base.clone() },
+            NewSandbox { timeout: Duration::from_secs(301), ..base.clone() },
+            NewSandbox { secure: false, ..base.clone() },
+            NewSandbox { env: entry("a", "b"), ..base.clone() },
+            NewSandbox { env: entry("ab", ""), ..base.clone() },
+            NewSandbox { metadata: entry("a", "b"), ..base.clone() },
+            NewSandbox { internet: Some(false), ..base.clone() },
+            NewSandbox { internet: Some(true), ..base.clone() },
+            with(network.clone()),
+            with(NetworkAsked { allow_out: Some(vec![]), ..network.clone() }),
+            with(NetworkAsked { allow_out: Some(vec!["1.1.1.1".into()]), ..network.clone() }),
+            with(NetworkAsked { deny_out: Some(vec!["1.1.1.1".into()]), ..network.clone() }),
+            with(NetworkAsked { allow_public_traffic: Some(false), ..network.clone() }),
+            with(NetworkAsked { mask_request_host: Some(String::new()), ..network }),
+        ];
+        let mut seen: BTreeSet<_> = others.iter().map(of).collect();
+        assert_eq!(seen.len(), others.len());
+        assert!(seen.insert(of(&base)));
+        let keyed = NewSandbox { idempotency_key: "k".parse().ok(), ..base };
+        assert!(!seen.insert(of(&keyed)));
+    }
+}

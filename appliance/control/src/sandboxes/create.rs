@@ -1,0 +1,178 @@
+//! Creating: the intent is committed, with the exact spec to deliver and the idempotency entry,
+//! before the zone is asked. From then on any control process can finish it.
+
+use std::sync::Arc;
+
+use sandboxo_model::{
+    self as model, DeathReason, IdempotencyRecord, KillCause, NewSandbox, Phase, SandboxRecord,
+    StartFailure, TemplateRecord, rules,
+};
+use sandboxo_store::Read as _;
+use sandboxo_zone_protocol::{SandboxId, TeamId, TemplateId};
+use tokio::sync::oneshot;
+
+use crate::{
+    CreateError, Sandboxes, context::Context, driver::Driver, fingerprint, index::Live, tokens,
+};
+
+/// A process that is asked for more at once is asked for too much.
+pub(super) const AT_ONCE: usize = 1024;
+
+/// What the first write of a sandbox checks and adds.
+pub(crate) struct Birth {
+    template: TemplateId,
+    idempotency: Option<IdempotencyRecord>,
+    /// Told instead of a birth, when the key has been used.
+    repeat: oneshot::Sender<IdempotencyRecord>,
+}
+
+impl Birth {
+    /// Everything or nothing.
+    pub(crate) async fn commit(
+        self,
+        context: &Context,
+        record: &Arc<SandboxRecord>,
+    ) -> Result<(), CreateError> {
+        let Self { template, idempotency, repeat } = self;
+        let now = context.now();
+        let record = Arc::clone(record);
+        let used = context.store.write(move |tx| {
+            if let Some(entry) = idempotency {
+                let used = tx.get::<IdempotencyRecord>(&(entry.team, entry.key.clone()))?;
+                if let Some(used) = used.filter(|used| now < used.expires_at) {
+                    return Ok(Some(used));
+                }
+                tx.put_idempotency(&entry)?;
+            }
+            // It may have been deleted since it was looked up.
+            if tx.get::<TemplateRecord>(&template)?.is_none() {
+                return Err(CreateError::TemplateNotFound(template.to_string()));
+            }
+            tx.put_sandbox(&record);
+            Ok(None)
+        });
+        match used.await? {
+            None => Ok(()),
+            Some(used) => {
+                if repeat.send(used).is_err() { /* the caller has left */ }
+                Err(CreateError::IdempotencyInProgress)
+            }
+        }
+    }
+}
+
+impl Sandboxes {
+    /// Returns once it runs and its agent answers. Dropping the future does not stop the create.
+    ///
+    /// A repeat with the same idempotency key is answered with the outcome of the first, whatever
+    /// has become of the sandbox since.
+    pub async fn create(
+        &self,
+        team: TeamId,
+        new: NewSandbox,
+    ) -> Result<Arc<SandboxRecord>, CreateError> {
+        let context = &self.context;
+        new.check()?;
+        let Some(template) = context.accounts.resolve(team, &new.template) else {
+            return Err(CreateError::TemplateNotFound(new.template));
+        };
+        let Ok(_permit) = self.creates.try_acquire() else {
+            let limit = AT_ONCE as u64;
+            return Err(CreateError::LimitReached { what: "creates at once".into(), limit });
+        };
+        let now = context.now();
+        let info = context.zone.info();
+        let id = SandboxId::random(info.region, context.zone_code, &*context.random);
+        let fingerprint = fingerprint::of(&new);
+        let idempotency = new.idempotency_key.clone().map(|key| IdempotencyRecord {
+            team,
+            key,
+            fingerprint,
+            sandbox: id,
+            expires_at: rules::after(now, context.config.keep_idempotency),
+        });
+        let record = new.record(model::Birth {
+            id,
+            team,
+            template: &template,
+            zone: info.name,
+            agent_token: tokens::token(&*context.random),
+            traffic_token: tokens::token(&*context.random),
+            now,
+            budget: context.config.create_budget,
+        })?;
+
+        let (reply, born) = oneshot::channel();
+        let (repeat, used) = oneshot::channel();
+        let birth = Birth { template: template.id, idempotency, repeat };
+        Driver::begin(context, Arc::new(record), birth, reply);
+        match born.await {
+            Ok(Ok(live)) => started(&live).await,
+            Ok(Err(error)) => match used.await {
+                Ok(used) => self.repeat(used, fingerprint).await,
+                Err(_not_a_repeat) => Err(error),
+            },
+            Err(_stopping) => Err(CreateError::ZoneUnavailable),
+        }
+    }
+
+    async fn repeat(
+        &self,
+        used: IdempotencyRecord,
+        fingerprint: [u8; 32],
+    ) -> Result<Arc<SandboxRecord>, CreateError> {
+        if used.fingerprint != fingerprint {
+            return Err(CreateError::IdempotencyMismatch);
+        }
+        let record = self.find(used.team, used.sandbox).await?;
+        let record = record.ok_or(CreateError::IdempotencyUnknown)?;
+        match outcome(&record) {
+            None => Err(CreateError::IdempotencyInProgress),
+            Some(Ok(())) => Ok(record),
+            Some(Err(error)) => Err(error),
+        }
+    }
+}
+
+async fn started(live: &Live) -> Result<Arc<SandboxRecord>, CreateError> {
+    let starting = |record: &SandboxRecord| matches!(record.phase, Phase::Starting { .. });
+    match live.until(|record| !starting(record)).await {
+        Some(record) => match (&record.phase, outcome(&record)) {
+            // It ran, and is of no use to the caller any more.
+            (Phase::Killing { .. }, Some(Ok(()))) => Err(CreateError::Killed),
+            (Phase::Dead { .. }, Some(Ok(()))) => Err(CreateError::Failed),
+            (_, Some(Ok(()))) => Ok(record),
+            (_, Some(Err(error))) => Err(error),
+            (_, None) => Err(CreateError::Failed),
+        },
+        // The process is stopping; the next one finishes the create.
+        None => Err(CreateError::ZoneUnavailable),
+    }
+}
+
+/// `None`: not known yet.
+fn outcome(record: &SandboxRecord) -> Option<Result<(), CreateError>> {
+    let failed = |failure: &StartFailure| match failure {
+        // A template without its image is ours to repair.
+        StartFailure::ImageNotFound | StartFailure::Runtime => CreateError::Failed,
+        StartFailure::LimitReached { what, limit } => {
+            CreateError::LimitReached { what: what.to_string(), limit: *limit }
+        }
+        StartFailure::DiskFull => CreateError::DiskFull,
+        StartFailure::TimedOut => CreateError::TimedOut,
+        StartFailure::Unavailable => CreateError::ZoneUnavailable,
+    };
+    match &record.phase {
+        Phase::Starting { .. } => None,
+        phase if phase.started_at().is_some() => Some(Ok(())),
+        Phase::Killing { cause: KillCause::StartFailed(failure), .. }
+        | Phase::Dead { reason: DeathReason::StartFailed(failure), .. } => {
+            Some(Err(failed(failure)))
+        }
+        Phase::Running { .. }
+        | Phase::Killing { cause: KillCause::Asked | KillCause::Expired, .. }
+        | Phase::Dead { reason: DeathReason::Ended(_) | DeathReason::Missing, .. } => {
+            Some(Err(CreateError::Killed))
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Listing.
+
+use std::sync::Arc;
+
+use sandboxo_model::{
+    PhaseKind,
+    decide::list::{self, Query},
+};
+
+use crate::{ListError, ListQuery, Page, Sandboxes, Scope};
+
+impl Sandboxes {
+    pub async fn list(&self, scope: impl Into<Scope>, query: ListQuery) -> Result<Page, ListError> {
+        let scope = scope.into();
+        let ListQuery { phases, metadata, started_after, template, order, limit, token } = query;
+        if !(1..=ListError::MAX_LIMIT).contains(&limit) {
+            return Err(ListError::BadLimit);
+        }
+        let after = match token {
+            Some(token) => Some(token.parse().map_err(|list::NotACursor| ListError::BadToken)?),
+            None => None,
+        };
+        let template = match template {
+            Some(text) => match self.template_id(scope, &text) {
+                Some(id) => Some(id),
+                None => return Ok(Page { items: Vec::new(), next: None, running: 0 }),
+            },
+            None => None,
+        };
+        let mut records = self.context.index.records();
+        if phases.contains(&PhaseKind::Dead) {
+            let ended = self.context.store.read(|tx| tx.ended_sandboxes()).await?;
+            // One that died between the two looks is in both.
+            records.retain(|record| record.phase.kind() != PhaseKind::Dead);
+            records.retain(|live| ended.iter().all(|ended| ended.id != live.id));
+            records.extend(ended.into_iter().map(Arc::new));
+        }
+        records.retain(|record| scope.includes(record.team));
+        let query = Query { phases, metadata, started_after, template, order, limit, after };
+        Ok(list::page(records, &query, self.context.now()))
+    }
+
+    fn template_id(&self, scope: Scope, text: &str) -> Option<sandboxo_zone_protocol::TemplateId> {
+        let accounts = &self.context.accounts;
+        match scope {
+            Scope::Team(team) => accounts.resolve(team, text).map(|template| template.id),
+            Scope::Operator => accounts
+                .read(|maps| maps.teams.keys().copied().collect::<Vec<_>>())
+                .into_iter()
+                .find_map(|team| accounts.resolve(team, text))
+                .map(|template| template.id),
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The zone's side of the story: its hello is compared with the records, its events go to the
+//! drivers, and a stream that closed is opened again.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::StreamExt as _;
+use parking_lot::Mutex;
+use sandboxo_model::{
+    Phase, PhaseKind, SandboxRecord, ZoneRecord,
+    decide::reconcile::{self, KillWhy, Plan, Step},
+};
+use sandboxo_store::StoreError;
+use sandboxo_tasks::Stop;
+use sandboxo_zone_protocol::{Capacity, SandboxId, ZoneError, ZoneEvent, ZoneInfo, ZoneReport};
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    context::Context,
+    driver::{Driver, Message},
+};
+
+/// What an operator sees of zones.
+#[derive(Clone)]
+pub struct Zones {
+    pub(crate) context: Arc<Context>,
+    pub(crate) link: Arc<Mutex<Link>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ZoneStatus {
+    pub info: ZoneInfo,
+    /// Its event stream is open.
+    pub ready: bool,
+    pub boot_id: Option<String>,
+    /// As last told.
+    pub capacity: Option<Capacity>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    pub(crate) record: Option<ZoneRecord>,
+    ready: bool,
+    capacity: Option<Capacity>,
+}
+
+impl Link {
+    pub(crate) fn of(record: ZoneRecord) -> Self {
+        Self { record: Some(record), ..Self::default() }
+    }
+}
+
+/// Between two tries to reach a zone.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How many sandboxes without a record are killed at once.
+const KILL_AT_ONCE: usize = 8;
+
+impl Zones {
+    pub fn list(&self) -> Vec<ZoneStatus> {
+        let link = self.link.lock();
+        vec![ZoneStatus {
+            info: self.context.zone.info(),
+            ready: link.ready,
+            boot_id: link.record.as_ref().and_then(|record| record.boot_id.clone()),
+            capacity: link.capacity,
+        }]
+    }
+
+    /// Subscribes, and brings records and zone together. Returns once what is dead or expired is
+    /// recorded so, or has had the zone's budget to be.
+    pub(crate) async fn hello(&self) -> Result<mpsc::Receiver<ZoneEvent>, ZoneError> {
+        let context = &self.context;
+        self.replace_drivers();
+        // Before the zone is asked: see `decide::reconcile`.
+        let records = context.index.records();
+        let subscribed = timeout(context.config.zone_budget, async {
+            let mut events = context.zone.subscribe().await?;
+            match events.recv().await {
+                Some(ZoneEvent::Hello(report)) => Ok((events, report)),
+                Some(ZoneEvent::Ping(_) | ZoneEvent::SandboxEnded(_)) | None => {
+                    Err(ZoneError::Unavailable)
+                }
+            }
+        });
+        let (events, report) = subscribed.await.unwrap_or(Err(ZoneError::Unavailable))?;
+        self.reconcile(&records, report).await;
+        self.link.lock().ready = true;
+        Ok(events)
+    }
+
+    async fn reconcile(&self, records: &[Arc<SandboxRecord>], report: ZoneReport) {
+        let context = &self.context;
+        let known = self.link.lock().record.clone();
+        let known_boot = known.as_ref().and_then(|record| record.boot_id.as_deref());
+        let plan =
+            reconcile::plan(records.iter().map(AsRef::as_ref), &report, known_boot, context.now());
+        if plan.steps.is_empty() {
+            tracing::debug!("zone and records agree");
+        } else {
+            tracing::info!(%plan, "zone and records differ");
+        }
+        let told = timeout(context.config.zone_budget, self.carry_out(&plan, &report));
+        if told.await.is_err() {
+            tracing::warn!("reconciling goes on in the background");
+        }
+        self.link.lock().capacity = Some(report.capacity);
+        if let Some(known) = known
+            && known.boot_id.as_deref() != Some(&report.boot_id)
+        {
+            self.remember_boot(ZoneRecord { boot_id: Some(report.boot_id), ..known }).await;
+        }
+    }
+
+    async fn carry_out(&self, plan: &Plan, report: &ZoneReport) {
+        let context = &self.context;
+        let mut ending = Vec::new();
+        let mut acknowledged = Vec::new();
+        let mut unwanted = Vec::new();
+        for step in &plan.steps {
+            tracing::debug!(%step, "reconcile");
+            match (step, context.index.get(step.id())) {
+                (_, Some(live)) => {
+                    let ends = match step {
+                        Step::Bury { .. } | Step::Kill { .. } | Step::GiveUp { .. } => true,
+                        Step::Deliver { .. }
+                        | Step::Adopt { .. }
+                        | Step::SetDeadline { .. }
+                        | Step::Acknowledge { .. } => false,
+                    };
+                    // A record that came into being behind the snapshot is not meant.
+                    let meant = !matches!(
+                        step,
+                        Step::Kill { why: KillWhy::NoRecord, .. } | Step::Acknowledge { .. }
+                    );
+                    if meant && live.mailbox.send(Message::Step(*step)).await.is_ok() && ends {
+                        ending.push(live);
+                    }
+                }
+                (Step::Kill { .. }, None) => unwanted.push(step.id()),
+                (Step::Acknowledge { .. } | Step::Bury { .. }, None) => {
+                    acknowledged.push(step.id());
+                }
+                (
+                    Step::Deliver { .. }
+                    | Step::GiveUp { .. }
+                    | Step::Adopt { .. }
+                    | Step::SetDeadline { .. },
+                    None,
+                ) => {}
+            }
+        }
+        for sandbox in &report.sandboxes {
+            if let Some(live) = context.index.get(sandbox.id)
+                && live.mailbox.send(Message::Agreed).await.is_err()
+            { /* it ended meanwhile */
+            }
+        }
+        futures_util::stream::iter(unwanted)
+            .for_each_concurrent(KILL_AT_ONCE, |id| self.kill_unwanted(id))
+            .await;
+        self.acknowledge(acknowledged).await;
+        for live in ending {
+            live.until(|record| record.phase.kind() == PhaseKind::Dead).await;
+        }
+    }
+
+    async fn kill_unwanted(&self, id: SandboxId) {
+        match self.context.zone.kill(id).await {
+            Ok(()) | Err(ZoneError::NotFound) => self.acknowledge(vec![id]).await,
+            // The next hello has it again.
+            Err(error) => tracing::warn!(
+                sandbox.id = %id,
+                error = &error as &dyn std::error::Error,
+                "can't kill a sandbox without a record"
+            ),
+        }
+    }
+
+    async fn acknowledge(&self, ended: Vec<SandboxId>) {
+        if ended.is_empty() {
+            return;
+        }
+        if let Err(error) = self.context.zone.acknowledge(ended).await {
+            tracing::debug!(error = &error as &dyn std::error::Error, "acknowledgement not taken");
+        }
+    }
+
+    async fn remember_boot(&self, record: ZoneRecord) {
+        let written = record.clone();
+        let write = self.context.store.write(move |tx| {
+            tx.put(&written);
+            Ok::<_, StoreError>(())
+        });
+        match write.await {
+            Ok(()) => self.link.lock().record = Some(record),
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "can't record the zone's boot id"
+            ),
+        }
+    }
+
+    /// A sandbox whose driver panicked gets another.
+    fn replace_drivers(&self) {
+        for live in self.context.index.all() {
+            let record = live.record();
+            if live.mailbox.is_closed() && !matches!(record.phase, Phase::Dead { .. }) {
+                Driver::resume(&self.context, record);
+            }
+        }
+    }
+
+    /// `events`: from the hello at the start, if there was one.
+    pub(crate) async fn follow(self, mut events: Option<mpsc::Receiver<ZoneEvent>>, stop: Stop) {
+        loop {
+            if let Some(events) = events.take() {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.handle(events) => {}
+                    () = self.context.nudge_zone.notified() => {}
+                }
+                self.link.lock().ready = false;
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                hello = self.hello() => match hello {
+                    Ok(again) => events = Some(again),
+                    Err(error) => {
+                        tracing::warn!(
+                            error = &error as &dyn std::error::Error,
+                            "the zone does not answer, asking again"
+                        );
+                        sleep(AGAIN).await;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Until the stream closes.
+    async fn handle(&self, mut events: mpsc::Receiver<ZoneEvent>) {
+        while let Some(event) = events.recv().await {
+            match event {
+                ZoneEvent::Ping(capacity) => self.link.lock().capacity = Some(capacity),
+                ZoneEvent::SandboxEnded(ended) => {
+                    let id = ended.id;
+                    let told = match self.context.index.get(id) {
+                        Some(live) => live.mailbox.send(Message::Ended(ended)).await.is_ok(),
+                        None => false,
+                    };
+                    if !told {
+                        self.acknowledge(vec![id]).await;
+                    }
+                }
+                // A second hello is a new start, seen with older records: subscribe again.
+                ZoneEvent::Hello(_) => return,
+            }
+        }
+    }
+}
