@@ -1,0 +1,434 @@
+//! The zone's network: one namespace for all sandboxes of this host, and in it a link to each.
+//!
+//! Everything is named by the instance, so that what a killed process leaves behind is found.
+//! The rules of a sandbox live in the kernel and stay in force while nobody is there.
+
+mod book;
+mod host;
+mod lease;
+mod leftovers;
+mod namespace;
+mod netlink;
+mod nft;
+mod plan;
+mod rules;
+mod worker;
+mod zone_side;
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use sandboxo_egress::dns::{self, Resolvers};
+use sandboxo_tasks::{Stop, Tasks, every};
+use sandboxo_zone_protocol::{Random, SystemRandom};
+use tokio::sync::{Notify, oneshot};
+
+use self::{book::Book, host::Host, plan::Plan, worker::Worker};
+
+pub use self::{
+    host::HostError,
+    lease::{Lease, LeaseRecord},
+    nft::NftError,
+};
+
+/// How often the pool and the host are looked at without being asked to.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+pub struct NetworkConfig {
+    /// Names everything on the host; at most 10 letters and digits.
+    pub instance: String,
+    /// Empty: those of the host's `/etc/resolv.conf`.
+    pub resolvers: Vec<SocketAddr>,
+    pub uplink: Uplink,
+    /// How many links are kept ready.
+    pub ready: usize,
+    pub random: Arc<dyn Random>,
+}
+
+/// How sandboxes reach the internet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uplink {
+    /// The host forwards for the zone's one link, behind its own address.
+    Forward,
+    /// Not at all.
+    None,
+}
+
+impl NetworkConfig {
+    pub fn new(instance: impl Into<String>) -> Self {
+        Self {
+            instance: instance.into(),
+            resolvers: Vec::new(),
+            uplink: Uplink::Forward,
+            ready: 8,
+            random: Arc::new(SystemRandom),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    #[error("an instance is named by 1 to 10 lowercase letters and digits")]
+    BadInstance,
+    #[error("the host uses every private network that sandboxes could have")]
+    NoFreeNetwork,
+    #[error("the zone's limit of {0} sandboxes with a network is reached")]
+    Exhausted(usize),
+    #[error("the sandbox's network is gone")]
+    NotFound,
+    #[error("the zone's network was stopped")]
+    Stopped,
+    #[error("make {what}")]
+    Make { what: String, source: io::Error },
+    #[error("remove {what}")]
+    Remove { what: String, source: io::Error },
+    #[error("change the rules")]
+    Rules(#[from] NftError),
+    #[error("open the way out")]
+    Host(#[from] HostError),
+    /// Several callers may have waited for the same thing.
+    #[error("prepare a sandbox's network")]
+    Prepare(#[source] Arc<NetworkError>),
+}
+
+fn making(what: &str) -> impl Fn(io::Error) -> NetworkError {
+    move |source| NetworkError::Make { what: what.to_owned(), source }
+}
+
+/// A cheap clone.
+#[derive(Clone)]
+pub struct Network {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    plan: Plan,
+    uplink: Uplink,
+    /// Makes and removes links; lives in the zone's namespace.
+    links: Worker,
+    /// Runs nft; lives in the zone's namespace too. Apart from `links`, so that a policy never
+    /// waits for a link that is removed.
+    rules: Worker,
+    /// Looks after the host's side.
+    host: Worker,
+    resolvers: Resolvers,
+    fixed_resolvers: bool,
+    mtu: u32,
+    state: Mutex<State>,
+    /// What leaves is removed by one at a time, so that a number is free only once.
+    removing: tokio::sync::Mutex<()>,
+    work: Notify,
+}
+
+struct State {
+    book: Book,
+    waiting: VecDeque<oneshot::Sender<Result<u32, NetworkError>>>,
+    host: Option<Host>,
+    closed: bool,
+}
+
+impl Network {
+    /// Makes what is missing of the zone's network. What sandboxes of an earlier process have is
+    /// left as it is, until it is adopted or swept.
+    pub async fn start(config: NetworkConfig, tasks: &Tasks) -> Result<Self, NetworkError> {
+        let NetworkConfig { instance, resolvers: given, uplink, ready, random } = config;
+        let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        if !(1..=10).contains(&instance.len()) || !instance.bytes().all(is_name) {
+            return Err(NetworkError::BadInstance);
+        }
+        let host = Worker::start("sbxo-host", None).map_err(making("a thread"))?;
+        let begun = host.run(move || zone_side::begin(&instance, uplink)).await??;
+        let worker = |name| -> io::Result<Worker> {
+            Worker::start(name, Some(begun.namespace.try_clone()?))
+        };
+        let links = worker("sbxo-links").map_err(making("a thread"))?;
+        let rules = worker("sbxo-rules").map_err(making("a thread"))?;
+        let (plan, own) = (begun.plan.clone(), begun.host.own.clone());
+        rules.run(move || nft::apply(&rules::base(&plan, &own))).await??;
+        if uplink == Uplink::Forward {
+            let (plan, seen) = (begun.plan.clone(), begun.host.clone());
+            host.run(move || host::open_the_way(&plan, &seen)).await??;
+        }
+        let plan = begun.plan.clone();
+        let (sockets, found) = links
+            .run(move || {
+                let sockets = dns::Sockets::bind(SocketAddr::from((plan.forwarder(), 53)));
+                (sockets, leftovers::numbers(&plan))
+            })
+            .await?;
+        let sockets = sockets.map_err(making("the DNS forwarder's sockets"))?;
+
+        let resolvers = Resolvers::new(given.clone());
+        let inner = Arc::new(Inner {
+            mtu: begun.host.mtu,
+            plan: begun.plan,
+            uplink,
+            links,
+            rules,
+            host,
+            resolvers: resolvers.clone(),
+            fixed_resolvers: !given.is_empty(),
+            state: Mutex::new(State {
+                book: Book::new(ready, found?),
+                waiting: VecDeque::new(),
+                host: Some(begun.host),
+                closed: false,
+            }),
+            removing: tokio::sync::Mutex::default(),
+            work: Notify::new(),
+        });
+        let network = Self { inner };
+        network.look_at_resolvers().await;
+        let forwarder =
+            dns::Forwarder::new(sockets, resolvers, random).map_err(making("the DNS forwarder"))?;
+        tasks.spawn_critical("dns", |stop| forwarder.run(stop));
+        let pool = network.clone();
+        tasks.spawn_critical("network pool", |stop| async move { pool.keep_ready(stop).await });
+        let watcher = network.clone();
+        tasks.spawn_critical("network host", |stop| async move { watcher.watch(stop).await });
+        Ok(network)
+    }
+
+    /// From the pool at once, or as soon as one is made.
+    pub async fn lease(&self) -> Result<Lease, NetworkError> {
+        let number = {
+            let mut state = self.inner.state.lock();
+            if state.closed {
+                return Err(NetworkError::Stopped);
+            }
+            match state.book.take_ready() {
+                Some(number) => Ok(number),
+                None => {
+                    let (waiter, prepared) = oneshot::channel();
+                    state.waiting.push_back(waiter);
+                    Err(prepared)
+                }
+            }
+        };
+        self.inner.work.notify_one();
+        let number = match number {
+            Ok(number) => number,
+            Err(prepared) => prepared.await.map_err(|_| NetworkError::Stopped)??,
+        };
+        Ok(self.lease_of(number))
+    }
+
+    /// What a sandbox of an earlier process has, with the rules it had.
+    pub async fn adopt(&self, record: LeaseRecord) -> Result<Lease, NetworkError> {
+        let number = record.number();
+        if record != LeaseRecord::new(&self.inner.plan, number)
+            || !self.inner.state.lock().book.adopt(number)
+        {
+            return Err(NetworkError::NotFound);
+        }
+        // From here on it is dropped or released like any other.
+        let lease = self.lease_of(number);
+        let plan = self.inner.plan.clone();
+        if !self.inner.links.run(move || zone_side::is_whole(&plan, number)).await?? {
+            return Err(NetworkError::NotFound);
+        }
+        let plan = self.inner.plan.clone();
+        self.inner.rules.run(move || nft::apply(&rules::readmit(&plan, number))).await??;
+        Ok(lease)
+    }
+
+    /// Removes what no lease of this process holds and `keep` doesn't name.
+    pub async fn sweep(&self, keep: &[LeaseRecord]) {
+        let keep: BTreeSet<u32> = keep.iter().map(LeaseRecord::number).collect();
+        self.inner.state.lock().book.sweep(&keep);
+        self.remove_leaving().await;
+    }
+
+    /// Removes everything of that instance, whether it runs in this process, was killed, or
+    /// never was.
+    pub async fn tear_down(instance: &str) -> Result<(), NetworkError> {
+        let instance = instance.to_owned();
+        let worker = Worker::start("sbxo-tear-down", None).map_err(making("a thread"))?;
+        worker.run(move || leftovers::tear_down(&instance)).await?
+    }
+
+    /// The names of all that exists of that instance on this host.
+    pub async fn inventory(instance: &str) -> Result<Vec<String>, NetworkError> {
+        let instance = instance.to_owned();
+        let worker = Worker::start("sbxo-inventory", None).map_err(making("a thread"))?;
+        worker.run(move || leftovers::inventory(&instance)).await?
+    }
+
+    /// How many links are ready.
+    pub fn ready(&self) -> usize {
+        self.inner.state.lock().book.ready()
+    }
+
+    async fn keep_ready(&self, stop: Stop) {
+        every(LOOK_AGAIN, &self.inner.work, stop, || async {
+            self.remove_leaving().await;
+            self.fill().await;
+        })
+        .await;
+        {
+            let mut state = self.inner.state.lock();
+            state.closed = true;
+            state.book.close();
+            state.waiting.clear();
+        }
+        self.remove_leaving().await;
+    }
+
+    async fn fill(&self) {
+        loop {
+            let reserved = {
+                let mut state = self.inner.state.lock();
+                state.waiting.retain(|waiter| !waiter.is_closed());
+                let waiting = state.waiting.len();
+                let Some(reserved) = state.book.reserve(waiting) else {
+                    for waiter in state.waiting.drain(..) {
+                        answer(waiter, Err(NetworkError::Exhausted(plan::numbers().len())));
+                    }
+                    return;
+                };
+                reserved
+            };
+            if reserved.is_empty() {
+                return;
+            }
+            let result = self.prepare(reserved.clone()).await;
+            let mut state = self.inner.state.lock();
+            match result {
+                Ok(()) => {
+                    for number in reserved {
+                        state.book.prepared(number);
+                    }
+                    state.serve();
+                }
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "no network prepared");
+                    for number in reserved {
+                        state.book.leave(number);
+                    }
+                    let error = Arc::new(error);
+                    for waiter in state.waiting.drain(..) {
+                        answer(waiter, Err(NetworkError::Prepare(error.clone())));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn prepare(&self, numbers: Vec<u32>) -> Result<(), NetworkError> {
+        let (plan, mtu) = (self.inner.plan.clone(), self.inner.mtu);
+        let admitted = rules::admit(&plan, &numbers);
+        self.inner
+            .links
+            .run(move || numbers.iter().try_for_each(|it| zone_side::add(&plan, *it, mtu)))
+            .await??;
+        self.inner.rules.run(move || nft::apply(&admitted)).await??;
+        Ok(())
+    }
+
+    /// One that could not be removed is tried again at the next look.
+    async fn remove_leaving(&self) {
+        let _alone = self.inner.removing.lock().await;
+        let numbers = self.inner.state.lock().book.leaving();
+        if numbers.is_empty() {
+            return;
+        }
+        if let Err(error) = self.remove(numbers).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a network stays behind");
+        }
+    }
+
+    async fn remove(&self, numbers: Vec<u32>) -> Result<(), NetworkError> {
+        // The rules first: from then on nothing passes.
+        let dismissed = rules::dismiss(&self.inner.plan, &numbers);
+        self.inner.rules.run(move || nft::apply(&dismissed)).await??;
+        for number in numbers {
+            let plan = self.inner.plan.clone();
+            self.inner.links.run(move || zone_side::remove(&plan, number)).await??;
+            self.inner.state.lock().book.gone(number);
+        }
+        Ok(())
+    }
+
+    /// The host changes under us: addresses come and go, firewalls are loaded anew.
+    async fn watch(&self, stop: Stop) {
+        let changed = Notify::new();
+        every(LOOK_AGAIN, &changed, stop, || async {
+            self.look_at_resolvers().await;
+            if let Err(error) = self.look_at_host().await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the host's side");
+            }
+        })
+        .await;
+    }
+
+    async fn look_at_resolvers(&self) {
+        if self.inner.fixed_resolvers {
+            return;
+        }
+        match tokio::fs::read_to_string("/etc/resolv.conf").await {
+            Ok(text) => {
+                let found = host::resolvers(&text).into_iter();
+                self.inner.resolvers.set(found.map(|it: IpAddr| (it, 53).into()).collect());
+            }
+            Err(error) => tracing::warn!(%error, "read the host's resolvers"),
+        }
+    }
+
+    async fn look_at_host(&self) -> Result<(), NetworkError> {
+        let (plan, uplink) = (self.inner.plan.clone(), self.inner.uplink);
+        let before = self.inner.state.lock().host.clone();
+        let known = before.clone();
+        let now = self
+            .inner
+            .host
+            .run(move || -> Result<Host, NetworkError> {
+                let now = host::read(plan.instance())?;
+                if uplink == Uplink::Forward
+                    && (known.as_ref() != Some(&now) || !host::is_open(&plan, &now)?)
+                {
+                    host::open_the_way(&plan, &now)?;
+                }
+                Ok(now)
+            })
+            .await??;
+        if before.map(|before| before.own).as_ref() != Some(&now.own) {
+            let batch = rules::base(&self.inner.plan, &now.own);
+            self.inner.rules.run(move || nft::apply(&batch)).await??;
+        }
+        self.inner.state.lock().host = Some(now);
+        Ok(())
+    }
+}
+
+impl State {
+    /// Those who wait get what is ready.
+    fn serve(&mut self) {
+        while let Some(waiter) = self.waiting.pop_front() {
+            if waiter.is_closed() {
+                continue;
+            }
+            match self.book.take_ready() {
+                Some(number) => {
+                    if waiter.send(Ok(number)).is_err() {
+                        self.book.leave(number);
+                    }
+                }
+                None => {
+                    self.waiting.push_front(waiter);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn answer(waiter: oneshot::Sender<Result<u32, NetworkError>>, with: Result<u32, NetworkError>) {
+    if waiter.send(with).is_err() { /* the caller went away */ }
+}
