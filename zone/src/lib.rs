@@ -5,13 +5,8 @@ mod cgroup;
 mod config;
 mod disk;
 mod image;
+pub mod keeper;
+pub mod network;
 mod process;
 mod runsc;
 mod slot;
-
-mod network {
-    #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-    pub struct LeaseRecord {
-        pub name: String,
-    }
-}
