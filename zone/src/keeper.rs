@@ -33,11 +33,10 @@ pub struct KeeperConfig {
     pub program: PathBuf,
     pub socket: PathBuf,
     pub log: PathBuf,
-    /// See `Probe` of runsc: on some kernels it can't start a network with them in sight.
+    /// Some builds of runsc can't start a network on newer kernels with them in sight. The keeper
+    /// has mounts of its own then: what is mounted later it sees only below folders that were
+    /// shared before it was started.
     pub hide_proc_sys_net: bool,
-    /// With settings hidden, the keeper has mounts of its own. What the zone mounts below these
-    /// folders later is seen by the commands all the same; what it mounts elsewhere is not.
-    pub share: Vec<PathBuf>,
     /// Folders of control groups for the keeper to live in, made if they don't exist.
     pub cgroups: Vec<PathBuf>,
 }

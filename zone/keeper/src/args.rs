@@ -3,16 +3,14 @@
 use std::{ffi::OsString, path::PathBuf};
 
 pub(crate) const USAGE: &str = "usage: sandboxo keeper --socket PATH --log PATH \
-     [--hide-proc-sys-net] [--share DIR]... [--cgroup DIR]...";
+     [--hide-proc-sys-net] [--cgroup DIR]...";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Args {
     pub(crate) socket: PathBuf,
     pub(crate) log: PathBuf,
-    /// In a mount namespace of its own, whose mounts follow those of `share`.
+    /// In a mount namespace of its own.
     pub(crate) hide_proc_sys_net: bool,
-    /// Folders below which mounts that the zone makes later must be seen.
-    pub(crate) share: Vec<PathBuf>,
     /// Control groups to live in.
     pub(crate) cgroups: Vec<PathBuf>,
 }
@@ -30,7 +28,7 @@ pub(crate) enum ArgsError {
 impl Args {
     pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, ArgsError> {
         let (mut socket, mut log, mut hide) = (None, None, false);
-        let (mut share, mut cgroups) = (Vec::new(), Vec::new());
+        let mut cgroups = Vec::new();
         let mut args = args.into_iter();
         while let Some(name) = args.next() {
             let name = name.to_string_lossy().into_owned();
@@ -40,7 +38,6 @@ impl Args {
                 "--socket" => socket = Some(value()?),
                 "--log" => log = Some(value()?),
                 "--hide-proc-sys-net" => hide = true,
-                "--share" => share.push(value()?),
                 "--cgroup" => cgroups.push(value()?),
                 _ => return Err(ArgsError::Unknown(name)),
             }
@@ -49,7 +46,6 @@ impl Args {
             socket: socket.ok_or(ArgsError::Missing("--socket"))?,
             log: log.ok_or(ArgsError::Missing("--log"))?,
             hide_proc_sys_net: hide,
-            share,
             cgroups,
         })
     }
@@ -65,21 +61,16 @@ mod tests {
             socket: "/s".into(),
             log: "/l".into(),
             hide_proc_sys_net: true,
-            share: vec!["/a".into(), "/b".into()],
-            cgroups: vec!["/c".into()],
+            cgroups: vec!["/c".into(), "/d".into()],
         };
         let least = Args {
             hide_proc_sys_net: false,
-            share: vec![],
             cgroups: vec![],
             socket: "/s".into(),
             log: "/l".into(),
         };
         for (line, expected) in [
-            (
-                "--socket /s --log /l --hide-proc-sys-net --share /a --share /b --cgroup /c",
-                Ok(full),
-            ),
+            ("--socket /s --log /l --hide-proc-sys-net --cgroup /c --cgroup /d", Ok(full)),
             ("--log /l --socket /s", Ok(least)),
             ("--log /l", Err(ArgsError::Missing("--socket"))),
             ("--socket /s", Err(ArgsError::Missing("--log"))),

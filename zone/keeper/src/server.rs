@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    path::PathBuf,
     rc::Rc,
 };
 
@@ -113,16 +112,7 @@ impl Server {
                 break;
             }
         }
-        self.leave(&args.share, &args.socket);
-    }
-
-    fn leave(&mut self, share: &[PathBuf], socket: &PathBuf) {
-        if let Some(host) = &self.sockets.host
-            && let Err(error) = host.leave(share)
-        {
-            log::error(&error);
-        }
-        if let Err(error) = std::fs::remove_file(socket) {
+        if let Err(error) = std::fs::remove_file(&args.socket) {
             log::error(&error);
         }
         log::line("ended as asked");

@@ -29,7 +29,7 @@ use nix::{
 use crate::{
     args::Args,
     log,
-    mounts::{self, Host, MountError},
+    mounts::{self, MountError},
     server::Server,
 };
 
@@ -69,7 +69,6 @@ pub(crate) enum SetupError {
 pub(crate) struct Sockets {
     pub(crate) listener: OwnedFd,
     pub(crate) signals: SignalFd,
-    pub(crate) host: Option<Host>,
     pub(crate) boot_id: String,
     /// Held as long as the process lives.
     pub(crate) _lock: Flock<File>,
@@ -102,14 +101,16 @@ fn become_keeper(args: &Args) -> Result<Sockets, SetupError> {
         join_cgroup(dir).map_err(|source| SetupError::Cgroup { path: dir.clone(), source })?;
     }
     protect();
-    let host = args.hide_proc_sys_net.then(|| mounts::enter(&args.share)).transpose()?;
+    if args.hide_proc_sys_net {
+        mounts::hide_proc_sys_net()?;
+    }
     let signals = take_signals().map_err(SetupError::Signals)?;
     set_child_subreaper(true).map_err(SetupError::Reaper)?;
     let boot_id =
         std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(SetupError::BootId)?;
     let listener = listen_at(&args.socket)
         .map_err(|source| SetupError::Listen { path: args.socket.clone(), source })?;
-    Ok(Sockets { listener, signals, host, boot_id: boot_id.trim().to_owned(), _lock: lock })
+    Ok(Sockets { listener, signals, boot_id: boot_id.trim().to_owned(), _lock: lock })
 }
 
 /// What the starting process left open is not ours to hold.

@@ -207,9 +207,6 @@ async fn start(config: &KeeperConfig) -> Result<ExitStatus, KeeperError> {
     if config.hide_proc_sys_net {
         command.arg("--hide-proc-sys-net");
     }
-    for dir in &config.share {
-        command.arg("--share").arg(dir);
-    }
     for dir in &config.cgroups {
         command.arg("--cgroup").arg(dir);
     }

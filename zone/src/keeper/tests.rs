@@ -91,7 +91,6 @@ impl Host {
             socket: self.path("keeper.sock"),
             log: self.path("keeper.log"),
             hide_proc_sys_net: false,
-            share: Vec::new(),
             cgroups: Vec::new(),
         }
     }

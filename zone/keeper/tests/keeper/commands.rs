@@ -1,6 +1,11 @@
 //! What is started: its surroundings, its end, its failures.
 
-use std::{fs::File, os::fd::AsFd, path::PathBuf, process::Command};
+use std::{
+    fs::File,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use sandboxo_keeper::protocol::{Failure, Step, ToKeeper};
 
@@ -165,28 +170,49 @@ fn a_program_joins_network_and_control_groups() {
     assert_eq!(std::fs::read_to_string(procs).unwrap(), "0");
 }
 
+/// A folder as a zone shares it, and what is mounted in it.
+struct Shared(PathBuf);
+
+impl Shared {
+    fn make(dir: &Path) -> Self {
+        let shared = Self(dir.join("shared"));
+        std::fs::create_dir_all(shared.later()).unwrap();
+        let path = shared.0.to_str().unwrap();
+        assert!(command(&["mount", "--bind", path, path]));
+        assert!(command(&["mount", "--make-shared", path]));
+        shared
+    }
+
+    fn later(&self) -> PathBuf {
+        self.0.join("later")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        assert!(command(&["umount", "-R", self.0.to_str().unwrap()]));
+    }
+}
+
+fn command(args: &[&str]) -> bool {
+    Command::new(args[0]).args(&args[1..]).status().unwrap().success()
+}
+
 #[test]
 fn network_settings_are_hidden_and_later_mounts_are_seen() {
     let dir = tempfile::tempdir().unwrap();
-    let shared = dir.path().join("shared");
-    std::fs::create_dir_all(shared.join("later")).unwrap();
-    let keeper = Keeper::start(&["--hide-proc-sys-net", "--share", shared.to_str().unwrap()]);
+    let shared = Shared::make(dir.path());
+    let keeper = Keeper::start(&["--hide-proc-sys-net"]);
     let log = keeper.path("log");
     let mut zone = Zone::connect(&keeper.socket());
-    let later = shared.join("later");
-    let mount = |args: &[&str]| Command::new(args[0]).args(&args[1..]).status().unwrap().success();
+    let later = shared.later();
     let later = later.to_str().unwrap();
-    assert!(mount(&["mount", "-t", "tmpfs", "none", later]));
+    assert!(command(&["mount", "-t", "tmpfs", "none", later]));
     std::fs::write(format!("{later}/file"), "").unwrap();
-    let (pid, _) =
-        zone.spawn(launch("h", "/bin/ls", &["-A", "/proc/sys/net", later], &log)).unwrap();
+    let list = launch("h", "/bin/ls", &["-A", "/proc/sys/net", later], &log);
+    let (pid, _) = zone.spawn(list).unwrap();
     assert_eq!(zone.exit_of(pid), 0);
     let listed = std::fs::read_to_string(&log).unwrap();
-    assert!(mount(&["umount", later]));
     assert_eq!(listed, format!("/proc/sys/net:\n\n{later}:\nfile\n"));
     assert!(std::fs::read_dir("/proc/sys/net").unwrap().count() > 0, "the host still sees them");
-    zone.done(&ToKeeper::ShutDown { call: 9 }, &[]);
-    until("the keeper is gone", || !alive(keeper.pid));
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-    assert!(!mounts.contains(shared.to_str().unwrap()), "{}", keeper.log());
 }
