@@ -207,7 +207,7 @@ table ip {name} {{
     oifname "{name}" drop
     iifname @guarded oifname != "{prefix}*" drop
   }}
-  chain masquerade {{
+  chain source {{
     type nat hook postrouting priority srcnat; policy accept;
     ip saddr {uplink} oifname != "{name}" masquerade
   }}
@@ -259,7 +259,7 @@ table ip sbxo-a1b2c3 {
     oifname "sbxo-a1b2c3" drop
     iifname @guarded oifname != "sbxo-*" drop
   }
-  chain masquerade {
+  chain source {
     type nat hook postrouting priority srcnat; policy accept;
     ip saddr 10.7.0.6 oifname != "sbxo-a1b2c3" masquerade
   }

@@ -86,8 +86,8 @@ pub(super) fn base(plan: &Plan, host: &[Ipv4Net]) -> String {
         batch.rule("input", &rule);
     }
 
-    batch.chain("masquerade", Some("type nat hook postrouting priority srcnat; policy accept;"));
-    batch.rule("masquerade", &format!("oifname \"{UPLINK}\" masquerade"));
+    batch.chain("source", Some("type nat hook postrouting priority srcnat; policy accept;"));
+    batch.rule("source", &format!("oifname \"{UPLINK}\" masquerade"));
     batch.text
 }
 
@@ -278,9 +278,9 @@ add rule ip sbxo-a1b2c3 input iifname "lo" accept
 add rule ip sbxo-a1b2c3 input iifname "uplink" drop
 add rule ip sbxo-a1b2c3 input ip daddr 10.7.0.1 meta l4proto {{ tcp, udp }} th dport 53 iifname . ip saddr vmap @egress
 add rule ip sbxo-a1b2c3 input goto refuse
-add chain ip sbxo-a1b2c3 masquerade {{ type nat hook postrouting priority srcnat; policy accept; }}
-flush chain ip sbxo-a1b2c3 masquerade
-add rule ip sbxo-a1b2c3 masquerade oifname "uplink" masquerade
+add chain ip sbxo-a1b2c3 source {{ type nat hook postrouting priority srcnat; policy accept; }}
+flush chain ip sbxo-a1b2c3 source
+add rule ip sbxo-a1b2c3 source oifname "uplink" masquerade
 "#
         );
         assert_eq!(base(&plan(), &host), expected);

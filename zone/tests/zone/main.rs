@@ -1,0 +1,3 @@
+//! The zone with the real kernel and the real runsc.
+
+mod network;

@@ -1,0 +1,194 @@
+//! A host of its own for each test: a namespace, with another one behind it that is the internet.
+//!
+//! The runtime runs on threads that were born in the host's namespace, so what the product does
+//! there touches no other test and not this machine. Names are unique; nothing is left.
+
+use std::{
+    fs::File,
+    future::Future,
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::Duration,
+};
+
+use nix::sched::{CloneFlags, setns, unshare};
+use sandboxo_tasks::Tasks;
+use sandboxo_zone::network::{Network, NetworkConfig};
+
+/// The host's address, and its gateway's.
+pub(super) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+pub(super) const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+/// Somebody on the internet.
+pub(super) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
+pub(super) const OTHER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 99);
+/// Reachable from the host, and none of a sandbox's business.
+pub(super) const PRIVATE: [Ipv4Addr; 6] = [
+    Ipv4Addr::new(169, 254, 169, 254),
+    Ipv4Addr::new(10, 99, 0, 1),
+    Ipv4Addr::new(192, 168, 77, 1),
+    Ipv4Addr::new(172, 16, 9, 1),
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(168, 63, 129, 16),
+];
+pub(super) const PORT: u16 = 8080;
+/// Where the internet's only name is told.
+const RESOLVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(OUTSIDE), 53);
+
+pub(super) struct World {
+    pub(super) instance: String,
+    outside: String,
+}
+
+/// Runs a test in a world, and takes the world down whatever happens.
+pub(super) fn run<F: Future<Output = ()>>(test: impl FnOnce(&'static World) -> F + Send + 'static) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let instance = format!("t{:x}{number:02}", std::process::id() % 0x000f_ffff);
+    let outcome = thread::spawn(move || {
+        let outside = format!("outside-{instance}");
+        let world: &'static World = Box::leak(Box::new(World { instance, outside }));
+        let _cleaner = Cleaner(world);
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        world.build();
+        runtime().block_on(test(world));
+        runtime().block_on(async {
+            Network::tear_down(&world.instance).await.unwrap();
+            assert_eq!(Network::inventory(&world.instance).await.unwrap(), [""; 0]);
+        });
+    })
+    .join();
+    if let Err(panic) = outcome {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Dropped, it takes all tasks with it, as a kill does.
+pub(super) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+struct Cleaner(&'static World);
+
+impl Drop for Cleaner {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let torn_down = runtime().block_on(Network::tear_down(&self.0.instance));
+            if let Err(error) = torn_down {
+                eprint(&format!("tear down: {error:?}"));
+            }
+        }
+        ip(&format!("netns del {}", self.0.outside));
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a test that fails already")]
+fn eprint(text: &str) {
+    eprintln!("{text}");
+}
+
+impl World {
+    fn build(&self) {
+        let outside = &self.outside;
+        ip(&format!("netns add {outside}"));
+        ip("link set lo up");
+        ip(&format!("link add eth0 type veth peer name eth0 netns {outside}"));
+        ip(&format!("addr add {HOST}/24 dev eth0"));
+        ip("link set eth0 up");
+        ip(&format!("-n {outside} link set lo up"));
+        ip(&format!("-n {outside} link set eth0 up"));
+        ip(&format!("-n {outside} addr add {GATEWAY}/24 dev eth0"));
+        for address in PRIVATE.iter().chain([&OUTSIDE, &OTHER]) {
+            ip(&format!("-n {outside} addr add {address}/32 dev lo"));
+        }
+        ip(&format!("route add default via {GATEWAY}"));
+        let path = Path::new("/run/netns").join(outside);
+        within(&path, || {
+            serve(TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap());
+            answer_names(UdpSocket::bind(RESOLVER).unwrap());
+        });
+        // Both end with the host's namespace, as the test's last thread does.
+        serve(TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap());
+    }
+
+    pub(super) fn config(&self) -> NetworkConfig {
+        NetworkConfig { resolvers: vec![RESOLVER], ready: 2, ..NetworkConfig::new(&*self.instance) }
+    }
+
+    pub(super) async fn network(&self, tasks: &Tasks) -> Network {
+        Network::start(self.config(), tasks).await.unwrap()
+    }
+
+    pub(super) fn zone(&self) -> PathBuf {
+        PathBuf::from(format!("/run/netns/sbxo-{}", self.instance))
+    }
+}
+
+pub(super) fn ip(arguments: &str) {
+    command(&format!("ip {arguments}"));
+}
+
+pub(super) fn command(line: &str) -> String {
+    let mut words = line.split_whitespace();
+    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// In a thread that lives in that namespace.
+pub(super) fn within<R: Send>(namespace: &Path, work: impl FnOnce() -> R + Send) -> R {
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            setns(File::open(namespace).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+            work()
+        });
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Says who calls, then repeats what it hears.
+fn serve(listener: TcpListener) {
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let peer = stream.peer_addr().unwrap().ip().to_string();
+                let mut buffer = [0; 4096];
+                let mut result = stream.write_all(format!("{peer}\n").as_bytes());
+                while result.is_ok() {
+                    result = match stream.read(&mut buffer) {
+                        Ok(length) if length > 0 => stream.write_all(&buffer[..length]),
+                        _ => return,
+                    };
+                }
+            });
+        }
+    });
+}
+
+/// Every name has the address [`OUTSIDE`]; a question for anything else has an empty answer.
+fn answer_names(socket: UdpSocket) {
+    thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        loop {
+            let (length, client) = socket.recv_from(&mut buffer).unwrap();
+            let name = buffer[12..length].iter().position(|byte| *byte == 0).unwrap() + 13;
+            let mut answer = buffer[..name + 4].to_vec();
+            let is_address = answer[name..] == [0, 1, 0, 1];
+            answer[2] = 0x81;
+            answer[3] = 0x80;
+            answer[4..12].copy_from_slice(&[0, 1, 0, u8::from(is_address), 0, 0, 0, 0]);
+            if is_address {
+                answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
+                answer.extend(OUTSIDE.octets());
+            }
+            socket.send_to(&answer, client).unwrap();
+        }
+    });
+}
+
+pub(super) const SOON: Duration = Duration::from_secs(2);
