@@ -39,6 +39,8 @@ const MIN_MESSAGE: usize = 16 * 1024;
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 const LAST_LOOK: Duration = Duration::from_millis(50);
 
+const REST: Duration = Duration::from_millis(5);
+
 /// Why a zone's end closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Closed {
@@ -196,6 +198,8 @@ pub(crate) struct Driver {
     /// What is left of a message that was too long.
     pieces: Vec<Vec<u8>>,
     limit: usize,
+    /// Not to send before its end.
+    rest: Option<Pin<Box<Sleep>>>,
     /// An agent without a peer looks again then.
     look: Option<(Pin<Box<Sleep>>, Duration)>,
     immortal: bool,
@@ -217,6 +221,7 @@ impl Driver {
             outbox: Vec::new(),
             pieces: Vec::new(),
             limit: MAX_MESSAGE,
+            rest: None,
             look: None,
             immortal,
         })
@@ -302,6 +307,12 @@ impl Driver {
             if self.outbox.is_empty() {
                 return Ok(());
             }
+            if let Some(rest) = &mut self.rest {
+                if rest.as_mut().poll(cx).is_pending() {
+                    return Ok(());
+                }
+                self.rest = None;
+            }
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             // The guard comes first: what becomes writable after it is not cleared with it.
             let full = match &self.writable {
@@ -325,10 +336,9 @@ impl Driver {
                     Some(mut guard) => guard.clear_ready(),
                     None => self.watch_writable()?,
                 },
-                // Without memory there is no event to wait for.
+                // No event tells when the kernel has memory again.
                 Err(Errno::ENOBUFS | Errno::ENOMEM) => {
-                    cx.waker().wake_by_ref();
-                    return Ok(());
+                    self.rest = Some(Box::pin(sleep(REST)));
                 }
                 Err(errno) => return Err(errno),
             }

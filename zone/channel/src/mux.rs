@@ -101,7 +101,7 @@ pub(crate) enum Event {
 pub(crate) enum ProtocolError {
     #[error(transparent)]
     Frame(#[from] FrameError),
-    #[error("a {0} frame can't come from this side")]
+    #[error("frame {0} can't come from this side")]
     WrongSide(&'static str),
     #[error("stream {0} is already open")]
     StreamInUse(u32),
