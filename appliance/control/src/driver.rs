@@ -141,7 +141,7 @@ impl Driver {
             Message::Ended(ended) => {
                 self.fact(Event::Ended { at: ended.at, reason: ended.reason }, stop).await;
             }
-            Message::Step(step) => self.step(step, stop).await,
+            Message::Reconcile(planned) => self.reconcile(planned, stop).await,
             Message::Agreed => {
                 if !self.rules_in_force {
                     self.apply_network().await;
@@ -151,10 +151,10 @@ impl Driver {
     }
 
     /// A plan may be older than what happened since, so each step is judged by the phase of now.
-    async fn step(&mut self, step: Step, stop: &Stop) {
+    async fn reconcile(&mut self, planned: Step, stop: &Stop) {
         let record = self.live.record();
         let at = self.context.now();
-        match (step, &record.phase) {
+        match (planned, &record.phase) {
             (Step::Deliver { .. }, Phase::Starting { .. }) if self.delivery.is_none() => {
                 self.rules_in_force = true;
                 self.deliver();
@@ -413,9 +413,11 @@ impl Driver {
         self.live.publish(Arc::clone(record));
     }
 
-    /// Nothing more will happen to it.
+    /// Nothing more will happen to it, and the end is on disk.
     async fn bury(self) {
         self.context.index.remove(&self.live);
+        // Those that wait for the end see this.
+        drop(self.mailbox);
         let told = self.context.zone.acknowledge(vec![self.live.id]);
         match timeout(self.context.config.zone_budget, told).await {
             Ok(Ok(())) => {}

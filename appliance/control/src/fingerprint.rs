@@ -69,7 +69,9 @@ impl Hash {
         self.present(list.is_some());
         let list = list.unwrap_or_default();
         self.bytes(&(list.len() as u64).to_be_bytes());
-        list.iter().for_each(|item| self.text(item));
+        for item in list {
+            self.text(item);
+        }
     }
 }
 
@@ -83,7 +85,7 @@ mod tests {
     fn every_field_counts_but_the_key() {
         let base = NewSandbox {
             template: "base".into(),
-            timeout: Duration::from_secs(300),
+            timeout: Duration::from_mins(5),
             secure: true,
             env: [].into(),
             metadata: [].into(),

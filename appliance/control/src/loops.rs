@@ -13,7 +13,7 @@ use crate::{context::Context, driver::Message, index::Live};
 
 /// Samples are due every five seconds, and the first within two of the start.
 const TICK: Duration = Duration::from_secs(1);
-const COLLECT: Duration = Duration::from_secs(600);
+const COLLECT: Duration = Duration::from_mins(10);
 /// How many measurements are asked for at once, and how long one may take.
 const MEASURE_AT_ONCE: usize = 16;
 const MEASURE_BUDGET: Duration = Duration::from_secs(2);
@@ -71,7 +71,7 @@ pub(crate) async fn sample(context: Arc<Context>) {
                         "no measurement"
                     ),
                     Err(_elapsed) => {
-                        tracing::debug!(sandbox.id = %live.id, "no measurement in time")
+                        tracing::debug!(sandbox.id = %live.id, "no measurement in time");
                     }
                 }
             }

@@ -15,7 +15,7 @@ use sandboxo_model::{
     Invalid, PhaseKind, SandboxRecord,
     decide::list::{self as decide_list, Order},
 };
-use sandboxo_store::StoreError;
+use sandboxo_store::{Read as _, StoreError};
 use sandboxo_zone_protocol::{ByteStream, Measured, SandboxId, Timestamp};
 
 pub(crate) use create::Birth;

@@ -134,7 +134,7 @@ impl Zones {
                         step,
                         Step::Kill { why: KillWhy::NoRecord, .. } | Step::Acknowledge { .. }
                     );
-                    if meant && live.mailbox.send(Message::Step(*step)).await.is_ok() && ends {
+                    if meant && live.mailbox.send(Message::Reconcile(*step)).await.is_ok() && ends {
                         ending.push(live);
                     }
                 }

@@ -301,10 +301,8 @@ dead     -        -        -        -        dead     dead     dead
             let mut line = format!("{:8}", phase.kind().to_string());
             for (_, event) in events() {
                 let to = phase.clone().apply(event);
-                line.push_str(&format!(
-                    " {:8}",
-                    to.map_or_else(|_| "-".into(), |p| p.kind().to_string())
-                ));
+                let to = to.map_or_else(|_| "-".to_owned(), |phase| phase.kind().to_string());
+                line = format!("{line} {to:8}");
             }
             lines.push(line);
         }

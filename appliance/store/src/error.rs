@@ -42,16 +42,12 @@ pub enum OpenError {
 
 impl<E: Into<redb::Error>> From<E> for StoreError {
     fn from(error: E) -> Self {
-        match error.into() {
-            redb::Error::Io(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-                ) =>
-            {
-                Self::DiskFull
-            }
-            other => Self::Database(Arc::new(other)),
-        }
+        let error = error.into();
+        if is_full(&error) { Self::DiskFull } else { Self::Database(Arc::new(error)) }
     }
+}
+
+fn is_full(error: &redb::Error) -> bool {
+    let redb::Error::Io(error) = error else { return false };
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -5,7 +5,7 @@ pub(crate) mod golden;
 mod hex;
 pub(crate) mod idempotency;
 mod key;
-mod sandbox;
+pub(crate) mod sandbox;
 mod team;
 mod template;
 mod zone;
@@ -14,7 +14,11 @@ use std::{ops::Bound, str::FromStr, sync::Arc};
 
 use sandboxo_zone_protocol::Timestamp;
 
-use crate::{DecodeError, StoreError, WriteTx, overlay::Source, schema::Table};
+use crate::{
+    DecodeError, StoreError, WriteTx,
+    overlay::{Row, Source},
+    schema::Table,
+};
 
 /// Something with an id and a row of its own. The row format is private to its file here.
 pub trait Record: Sized + Send + 'static {
@@ -117,7 +121,7 @@ fn due(
     index: Table,
     before: Timestamp,
     limit: usize,
-) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+) -> Result<Vec<Row>, StoreError> {
     let end = time_key(before, &[]);
     let rows = source.rows(index, Bound::Unbounded, limit)?;
     let due = rows.into_iter().map(|(key, _)| key).take_while(|key| *key < end);

@@ -3,6 +3,8 @@
 use std::ops::Bound;
 
 use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, WriteTransaction};
+use sandboxo_model::SandboxRecord;
+use sandboxo_zone_protocol::SandboxId;
 
 use crate::{
     Record, StoreError,
@@ -11,10 +13,14 @@ use crate::{
     tables,
 };
 
+type Bytes = &'static [u8];
+type ReadTable = ReadOnlyTable<Bytes, Bytes>;
+type WriteTable<'txn> = redb::Table<'txn, Bytes, Bytes>;
+
 /// A consistent view.
 pub struct ReadTx<'a> {
     transaction: &'a ReadTransaction,
-    open: Vec<(Table, ReadOnlyTable<&'static [u8], &'static [u8]>)>,
+    open: Vec<(Table, ReadTable)>,
 }
 
 /// Atomic on its own: when the closure fails, nothing of it is committed.
@@ -31,6 +37,19 @@ pub trait Read: AsSource {
     /// All of them, in key order.
     fn all<R: Record>(&mut self) -> Result<Vec<R>, StoreError> {
         tables::all(self.source(), R::TABLE)
+    }
+
+    /// Live or dead.
+    fn sandbox(&mut self, id: SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
+        tables::sandbox::find(self.source(), id)
+    }
+
+    fn live_sandboxes(&mut self) -> Result<Vec<SandboxRecord>, StoreError> {
+        tables::all(self.source(), Table::Sandboxes)
+    }
+
+    fn ended_sandboxes(&mut self) -> Result<Vec<SandboxRecord>, StoreError> {
+        tables::all(self.source(), Table::EndedSandboxes)
     }
 
     /// The last change that a reader of the feed has dealt with.
@@ -78,17 +97,12 @@ impl<'a> ReadTx<'a> {
         Self { transaction, open: Vec::new() }
     }
 
-    fn table(
-        &mut self,
-        table: Table,
-    ) -> Result<&ReadOnlyTable<&'static [u8], &'static [u8]>, StoreError> {
-        let at = match self.open.iter().position(|(open, _)| *open == table) {
-            Some(at) => at,
-            None => {
-                self.open.push((table, self.transaction.open_table(table.definition())?));
-                self.open.len() - 1
-            }
-        };
+    fn table(&mut self, table: Table) -> Result<&ReadTable, StoreError> {
+        let open = self.open.iter().position(|(open, _)| *open == table);
+        let at = open.unwrap_or(self.open.len());
+        if open.is_none() {
+            self.open.push((table, self.transaction.open_table(table.definition())?));
+        }
         self.open.get(at).map(|(_, open)| open).ok_or(StoreError::Closed)
     }
 }
@@ -111,7 +125,7 @@ impl Source for ReadTx<'_> {
 /// The tables of one commit, opened once each, however many closures share it.
 pub(crate) struct Tables<'txn> {
     transaction: &'txn WriteTransaction,
-    open: Vec<(Table, redb::Table<'txn, &'static [u8], &'static [u8]>)>,
+    open: Vec<(Table, WriteTable<'txn>)>,
 }
 
 impl<'txn> Tables<'txn> {
@@ -119,17 +133,12 @@ impl<'txn> Tables<'txn> {
         Self { transaction, open: Vec::new() }
     }
 
-    fn table(
-        &mut self,
-        table: Table,
-    ) -> Result<&mut redb::Table<'txn, &'static [u8], &'static [u8]>, StoreError> {
-        let at = match self.open.iter().position(|(open, _)| *open == table) {
-            Some(at) => at,
-            None => {
-                self.open.push((table, self.transaction.open_table(table.definition())?));
-                self.open.len() - 1
-            }
-        };
+    fn table(&mut self, table: Table) -> Result<&mut WriteTable<'txn>, StoreError> {
+        let open = self.open.iter().position(|(open, _)| *open == table);
+        let at = open.unwrap_or(self.open.len());
+        if open.is_none() {
+            self.open.push((table, self.transaction.open_table(table.definition())?));
+        }
         self.open.get_mut(at).map(|(_, open)| open).ok_or(StoreError::Closed)
     }
 
@@ -174,14 +183,14 @@ impl Source for Tables<'_> {
 }
 
 fn get(
-    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+    table: &impl ReadableTable<Bytes, Bytes>,
     key: &[u8],
 ) -> Result<Option<Vec<u8>>, StoreError> {
     Ok(table.get(key)?.map(|value| value.value().to_owned()))
 }
 
 fn rows(
-    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+    table: &impl ReadableTable<Bytes, Bytes>,
     after: Bound<&[u8]>,
     limit: usize,
 ) -> Result<Vec<Row>, StoreError> {

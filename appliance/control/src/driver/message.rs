@@ -31,7 +31,7 @@ pub(crate) enum Message {
     Overdue,
     /// The zone says so.
     Ended(Ended),
-    Step(Step),
+    Reconcile(Step),
     /// Its zone has said hello, and runs it as recorded.
     Agreed,
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use sandboxo_model::{
-    self as model, DeathReason, IdempotencyRecord, KillCause, NewSandbox, Phase, SandboxRecord,
-    StartFailure, TemplateRecord, rules,
+    self as model, DeathReason, IdempotencyRecord, KillCause, NewSandbox, Phase, PhaseKind,
+    SandboxRecord, StartFailure, TemplateRecord, rules,
 };
 use sandboxo_store::Read as _;
 use sandboxo_zone_protocol::{SandboxId, TeamId, TemplateId};
@@ -137,13 +137,12 @@ impl Sandboxes {
 async fn started(live: &Live) -> Result<Arc<SandboxRecord>, CreateError> {
     let starting = |record: &SandboxRecord| matches!(record.phase, Phase::Starting { .. });
     match live.until(|record| !starting(record)).await {
-        Some(record) => match (&record.phase, outcome(&record)) {
+        Some(record) => match (outcome(&record), record.phase.kind()) {
+            (Some(Ok(())), PhaseKind::Starting | PhaseKind::Running) => Ok(record),
             // It ran, and is of no use to the caller any more.
-            (Phase::Killing { .. }, Some(Ok(()))) => Err(CreateError::Killed),
-            (Phase::Dead { .. }, Some(Ok(()))) => Err(CreateError::Failed),
-            (_, Some(Ok(()))) => Ok(record),
-            (_, Some(Err(error))) => Err(error),
-            (_, None) => Err(CreateError::Failed),
+            (Some(Ok(())), PhaseKind::Killing) => Err(CreateError::Killed),
+            (Some(Ok(())), PhaseKind::Dead) | (None, _) => Err(CreateError::Failed),
+            (Some(Err(error)), _) => Err(error),
         },
         // The process is stopping; the next one finishes the create.
         None => Err(CreateError::ZoneUnavailable),
@@ -162,9 +161,11 @@ fn outcome(record: &SandboxRecord) -> Option<Result<(), CreateError>> {
         StartFailure::TimedOut => CreateError::TimedOut,
         StartFailure::Unavailable => CreateError::ZoneUnavailable,
     };
+    if record.phase.started_at().is_some() {
+        return Some(Ok(()));
+    }
     match &record.phase {
         Phase::Starting { .. } => None,
-        phase if phase.started_at().is_some() => Some(Ok(())),
         Phase::Killing { cause: KillCause::StartFailed(failure), .. }
         | Phase::Dead { reason: DeathReason::StartFailed(failure), .. } => {
             Some(Err(failed(failure)))

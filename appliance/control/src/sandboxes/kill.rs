@@ -10,14 +10,17 @@ use crate::{
 };
 
 impl Sandboxes {
-    /// Returns once it is gone. Whoever asks while it is being killed waits for the same end.
+    /// Returns once it is gone, and recorded so. Whoever asks while it is being killed waits for the same end.
     pub async fn kill(&self, scope: impl Into<Scope>, id: SandboxId) -> Result<(), KillError> {
         let scope = scope.into();
         let live = self.context.index.get(id).ok_or(KillError::NotFound(id))?;
         let record = live.record();
-        let expired = matches!(record.phase, Phase::Running { .. })
-            && record.usable_until(self.context.now()).is_none();
-        if expired || !scope.includes(record.team) {
+        let gone = match record.phase {
+            Phase::Running { expires_at, .. } => expires_at <= self.context.now(),
+            Phase::Dead { .. } => true,
+            Phase::Starting { .. } | Phase::Killing { .. } => false,
+        };
+        if gone || !scope.includes(record.team) {
             return Err(KillError::NotFound(id));
         }
         match send(&live, |reply| Message::Kill { cause: KillCause::Asked, reply }).await {
@@ -28,12 +31,11 @@ impl Sandboxes {
             Err(SendError::Gone) if is_dead(&live.record()) => return Ok(()),
             Err(SendError::Gone) => return Err(KillError::ZoneUnavailable),
         }
-        // A little longer than the driver's own try.
+        // The driver ends once the end is on disk: what is asked next, such as deleting the
+        // template, sees it.
         let budget = self.context.config.zone_budget;
-        match timeout(budget, live.until(is_dead)).await {
-            Ok(Some(_dead)) => Ok(()),
-            Ok(None) | Err(_) => Err(KillError::ZoneUnavailable),
-        }
+        let ended = timeout(budget, live.mailbox.closed()).await.is_ok();
+        if ended && is_dead(&live.record()) { Ok(()) } else { Err(KillError::ZoneUnavailable) }
     }
 }
 

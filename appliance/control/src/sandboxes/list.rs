@@ -1,11 +1,12 @@
 //! Listing.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use sandboxo_model::{
     PhaseKind,
     decide::list::{self, Query},
 };
+use sandboxo_store::Read as _;
 
 use crate::{ListError, ListQuery, Page, Sandboxes, Scope};
 
@@ -30,9 +31,9 @@ impl Sandboxes {
         let mut records = self.context.index.records();
         if phases.contains(&PhaseKind::Dead) {
             let ended = self.context.store.read(|tx| tx.ended_sandboxes()).await?;
-            // One that died between the two looks is in both.
-            records.retain(|record| record.phase.kind() != PhaseKind::Dead);
-            records.retain(|live| ended.iter().all(|ended| ended.id != live.id));
+            // One that has just died may be in both.
+            let ids: HashSet<_> = ended.iter().map(|record| record.id).collect();
+            records.retain(|record| !ids.contains(&record.id));
             records.extend(ended.into_iter().map(Arc::new));
         }
         records.retain(|record| scope.includes(record.team));

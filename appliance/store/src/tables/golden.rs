@@ -55,7 +55,7 @@ pub(crate) fn sandbox_record() -> SandboxRecord {
             agent_token: Some(Secret::new("secret")),
             deadline: time(),
         },
-        timeout: Duration::from_secs(300),
+        timeout: Duration::from_mins(5),
         metadata: BTreeMap::from([("k".into(), "v".into())]),
         internet: Some(false),
         network: Some(NetworkAsked {

@@ -13,11 +13,8 @@ use sandboxo_zone_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Record, all, decode, due, time_key};
-use crate::{
-    DecodeError, Read as _, ReadTx, StoreError, WriteTx, codec, overlay::Source, schema::Table,
-    transaction::AsSource as _,
-};
+use super::{Record, decode, due, time_key};
+use crate::{DecodeError, StoreError, WriteTx, codec, overlay::Source, schema::Table};
 
 #[derive(Serialize, Deserialize)]
 struct RowV1 {
@@ -258,11 +255,6 @@ impl WriteTx<'_> {
         }
     }
 
-    /// Live or dead.
-    pub fn sandbox(&mut self, id: SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
-        sandbox(self.source(), id)
-    }
-
     /// Removes up to `limit` that died before `before`, and says how many.
     pub fn collect_ended(&mut self, before: Timestamp, limit: usize) -> Result<usize, StoreError> {
         let due = due(self.overlay(), Table::EndedByTime, before, limit)?;
@@ -272,28 +264,12 @@ impl WriteTx<'_> {
         }
         Ok(due.len())
     }
-
-    pub fn live_sandboxes(&mut self) -> Result<Vec<SandboxRecord>, StoreError> {
-        self.all()
-    }
 }
 
-impl ReadTx<'_> {
-    /// Live or dead.
-    pub fn sandbox(&mut self, id: SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
-        sandbox(self.source(), id)
-    }
-
-    pub fn live_sandboxes(&mut self) -> Result<Vec<SandboxRecord>, StoreError> {
-        self.all()
-    }
-
-    pub fn ended_sandboxes(&mut self) -> Result<Vec<SandboxRecord>, StoreError> {
-        all(self, Table::EndedSandboxes)
-    }
-}
-
-fn sandbox(source: &mut dyn Source, id: SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
+pub(crate) fn find(
+    source: &mut dyn Source,
+    id: SandboxId,
+) -> Result<Option<SandboxRecord>, StoreError> {
     let key = SandboxRecord::key(&id);
     for table in [Table::Sandboxes, Table::EndedSandboxes] {
         if let Some(value) = source.get(table, &key)? {

@@ -1,4 +1,5 @@
 //! The store as `control` sees it.
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
@@ -241,9 +242,9 @@ async fn the_feed_tells_each_change_once_and_in_order() {
 
     let changes = store.changes(0, 100).await.unwrap().unwrap();
     assert_eq!(changes.iter().map(|change| change.sequence).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
-    let changed: Vec<_> = changes.into_iter().map(|change| change.changed).collect();
+    let told: Vec<_> = changes.into_iter().map(|change| change.changed).collect();
     assert_eq!(
-        changed,
+        told,
         [
             Changed::Team(one.clone()),
             Changed::Sandbox(Box::new(born.clone())),
@@ -265,7 +266,9 @@ async fn the_feed_is_trimmed_behind_its_readers() {
     let write = |count: usize| {
         let records: Vec<_> = (0..count).map(|_| team(&random, "x")).collect();
         store.write(move |tx| {
-            records.iter().for_each(|record| tx.put(record));
+            for record in &records {
+                tx.put(record);
+            }
             Ok::<_, StoreError>(())
         })
     };
@@ -330,7 +333,7 @@ async fn a_new_sandbox_goes_round() {
     };
     let record = NewSandbox {
         template: "base".into(),
-        timeout: Duration::from_secs(300),
+        timeout: Duration::from_mins(5),
         secure: true,
         env: [("A".to_owned(), "ü\n\"".to_owned())].into(),
         metadata: [("a b".to_owned(), "c&d".to_owned())].into(),

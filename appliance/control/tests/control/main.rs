@@ -1,0 +1,13 @@
+//! The real control on a store in memory, with a zone in memory, a clock that stands still, and
+//! randomness from a seed. Time is tokio's paused time.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+
+mod accounts;
+mod create;
+mod kill;
+mod list;
+mod restart;
+mod timeout;
+mod update;
+mod world;
+mod zone;
