@@ -1,7 +1,7 @@
 //! The agent channel: streams, requests and greetings between a zone and the agent of one
 //! sandbox, over one `SOCK_SEQPACKET` socketpair.
 //!
-//! [`mux`] decides and does no I/O; [`link`] moves its messages; [`ZoneEnd`] and [`AgentEnd`] are
+//! `mux` decides and does no I/O; `link` moves its messages; [`ZoneEnd`] and [`AgentEnd`] are
 //! what each side holds. A zone that takes over a channel greets with a new epoch: the agent drops
 //! every stream, and the zone discards whatever was on its way until the answer to its own
 //! greeting. Nothing is ever sent twice.

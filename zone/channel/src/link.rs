@@ -1,4 +1,4 @@
-//! Moves messages between a [`Mux`] and the socket, and wakes whoever waits for them.
+//! Moves messages between a `Mux` and the socket, and wakes whoever waits for them.
 //!
 //! A system call of the agent costs 50 µs in gVisor. So sending is tried before waiting for
 //! writability, writability is watched only while the socket is full (else each message that the

@@ -1,7 +1,11 @@
 //! Streams: order, fairness, ends.
 
-use std::io;
+use std::{io, os::fd::AsRawFd};
 
+use nix::{
+    errno::Errno,
+    sys::socket::{MsgFlags, send, setsockopt, sockopt},
+};
 use sandboxo_channel::{MAX_STREAMS, OpenError, Request, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -19,6 +23,27 @@ async fn greeting_request_and_echo() {
     echo(&zone, b"words").await;
     assert_eq!(seen.recv().await, Some(Seen::Hello));
     assert_eq!(seen.recv().await, Some(Seen::Request(Request::Ping)));
+}
+
+#[tokio::test]
+async fn a_socket_that_takes_only_short_messages_is_served() {
+    let (zone_fd, agent_fd) = sockets();
+    for end in [&zone_fd, &agent_fd] {
+        // The kernel doubles it and keeps some for itself.
+        setsockopt(end, sockopt::SndBuf, &(20 * 1024)).unwrap();
+    }
+    let long = send(zone_fd.as_raw_fd(), &vec![0; 100_000], MsgFlags::MSG_DONTWAIT);
+    assert_eq!(long, Err(Errno::EMSGSIZE));
+    let _seen = agent(agent_fd);
+    let (zone, _driver) = zone(zone_fd, 1);
+    let mut stream = zone.open(COUNT).await.unwrap();
+    soon("the write", stream.write_all(&vec![0; 1_000_000])).await.unwrap();
+    stream.shutdown().await.unwrap();
+    assert_eq!(soon("the count", stream.read_u64()).await.unwrap(), 1_000_000);
+    let mut all = Vec::new();
+    let mut zeros = zone.open(ZEROS).await.unwrap();
+    soon("the zeros", zeros.read_to_end(&mut all)).await.unwrap();
+    assert_eq!(all.len() as u64, FLOOD);
 }
 
 #[tokio::test]
