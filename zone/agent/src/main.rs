@@ -1,2 +1,87 @@
-//! In the making.
-fn main() {}
+//! The program that is process 1 in every sandbox: starts and feeds processes, serves files, and
+//! carries connections to ports. It speaks Connect and HTTP/1.1, over the channel to its zone and
+//! to programs inside.
+
+mod agent;
+mod auth;
+mod body;
+mod channel;
+mod clock;
+mod config;
+mod files;
+mod filesystem;
+mod guest;
+mod http_service;
+mod identity;
+mod metrics;
+mod paths;
+mod ports;
+mod process;
+mod query;
+mod readiness;
+mod rpc;
+mod server;
+mod users;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+    time::Duration,
+};
+
+use agent::Agent;
+use config::{Config, Mode};
+use sandboxo_tasks::Tasks;
+use tokio::net::TcpListener;
+
+/// Where programs inside find the agent.
+const INSIDE: (&str, u16) = ("127.0.0.1", 49983);
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if writeln!(io::stderr(), "sandboxo-agent: {error}").is_err() {
+                // Nobody reads it; the exit code says the rest.
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
+    let config = Config::from_process()?;
+    guest::settle_in()?;
+    // One thread for all that waits; a few, made when needed, for what takes the disk's time.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(4)
+        .thread_stack_size(256 * 1024)
+        .thread_keep_alive(Duration::from_secs(2))
+        .build()?;
+    runtime.block_on(serve(config))
+}
+
+async fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
+    let tasks = Tasks::new();
+    let agent = Agent::start(config.path, &tasks)?;
+    match config.mode {
+        Mode::Channel(fd) => {
+            match TcpListener::bind(INSIDE).await {
+                Ok(listener) => server::listen(agent.clone(), listener, &tasks),
+                // Without a loopback the channel serves alone.
+                Err(error) => writeln!(io::stderr(), "no listener inside: {error}")?,
+            }
+            channel::attend(agent, fd, &tasks)?;
+        }
+        Mode::Listen { address, claim } => {
+            agent.claim(*claim);
+            let listener = TcpListener::bind(address).await?;
+            writeln!(io::stdout(), "listening on {}", listener.local_addr()?)?;
+            server::listen(agent, listener, &tasks);
+        }
+    }
+    tasks.stop().cancelled().await;
+    Err("a task that everything needs has ended".into())
+}

@@ -1,0 +1,66 @@
+//! The parts of the agent, and whose sandbox it is.
+
+use std::{io, path::Path, sync::Arc};
+
+use parking_lot::Mutex;
+use sandboxo_channel::{Claim, Response};
+use sandboxo_tasks::Tasks;
+
+use crate::{
+    filesystem::{FilesystemService, Watchers},
+    guest,
+    identity::Identity,
+    metrics::Meter,
+    process::{ProcessService, Reaper},
+    users::Directory,
+};
+
+const ETC: &str = "/etc";
+
+pub(crate) struct Agent {
+    identity: Mutex<Option<Arc<Identity>>>,
+    pub(crate) processes: Arc<ProcessService>,
+    pub(crate) filesystem: Arc<FilesystemService>,
+    pub(crate) watchers: Arc<Watchers>,
+    pub(crate) meter: Meter,
+}
+
+impl Agent {
+    pub(crate) fn start(path: String, tasks: &Tasks) -> io::Result<Arc<Self>> {
+        let reaper = Arc::new(Reaper::default());
+        let deaths = Reaper::listen()?;
+        let same = reaper.clone();
+        tasks.spawn_critical("reaper", |stop| same.run(deaths, stop));
+        let watchers = Arc::new(Watchers::new(tasks.clone()));
+        Ok(Arc::new(Self {
+            identity: Mutex::new(None),
+            processes: Arc::new(ProcessService::new(reaper, path, tasks.clone())?),
+            filesystem: Arc::new(FilesystemService::new(watchers.clone())),
+            watchers,
+            meter: Meter::default(),
+        }))
+    }
+
+    /// `None`: nobody's yet, and nothing is served.
+    pub(crate) fn identity(&self) -> Option<Arc<Identity>> {
+        self.identity.lock().clone()
+    }
+
+    /// Once. A second one of the same sandbox changes nothing.
+    pub(crate) fn claim(&self, claim: Claim) -> Response {
+        let mut identity = self.identity.lock();
+        match &*identity {
+            Some(known) if known.sandbox_id == claim.sandbox_id => Response::Claimed,
+            Some(_) => Response::Refused("the sandbox is another's".to_owned()),
+            None => {
+                guest::take_name(&claim);
+                *identity = Some(Arc::new(Identity::new(claim, Directory::new(ETC))));
+                Response::Claimed
+            }
+        }
+    }
+
+    pub(crate) fn write_names(claim: &Claim) -> io::Result<()> {
+        guest::write_names(Path::new(ETC), claim)
+    }
+}

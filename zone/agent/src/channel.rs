@@ -1,0 +1,57 @@
+//! The zone's side of the agent: greetings, claims, and streams to the agent or to ports.
+
+use std::{io, os::fd::OwnedFd, sync::Arc};
+
+use sandboxo_channel::{
+    AgentEnd, Hello, Incoming, Refusal, Request, RequestReply, Response, Target, serve,
+};
+use sandboxo_tasks::Tasks;
+
+use crate::{agent::Agent, ports, server};
+
+/// Both tasks live as long as the sandbox: without the channel nobody can reach it.
+pub(crate) fn attend(agent: Arc<Agent>, fd: OwnedFd, tasks: &Tasks) -> io::Result<()> {
+    let (end, driver) = serve(fd)?;
+    tasks.spawn_critical("channel", |_stop| driver);
+    let streams = tasks.clone();
+    tasks.spawn_critical("zone", |_stop| answer_all(agent, end, streams));
+    Ok(())
+}
+
+async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
+    loop {
+        match end.accept().await {
+            Incoming::Hello(reply) => {
+                let claimed = agent.identity().map(|identity| identity.sandbox_id.clone());
+                reply.answer(&Hello { version: env!("CARGO_PKG_VERSION").to_owned(), claimed });
+            }
+            Incoming::Request(Request::Ping, reply) => reply.answer(&Response::Pong),
+            Incoming::Request(Request::Claim(claim), reply) => {
+                let answer = agent.claim(claim.clone());
+                let is_claimed = answer == Response::Claimed;
+                send(reply, &answer).await;
+                // Behind the answer, and before anything that the zone sends next.
+                if is_claimed && Agent::write_names(&claim).is_err() {
+                    // A sandbox with a full or read-only disk is still its owner's.
+                }
+            }
+            Incoming::Open(Target::Agent, reply) if agent.identity().is_some() => {
+                let agent = agent.clone();
+                let stream = reply.accept();
+                streams.spawn("stream", |_stop| server::serve(agent, stream));
+            }
+            Incoming::Open(Target::Port(port), reply) if agent.identity().is_some() => {
+                streams.spawn("port", |_stop| ports::carry(port, reply));
+            }
+            Incoming::Open(_unclaimed, reply) => reply.refuse(Refusal::PortClosed),
+            // Its streams have ended by themselves.
+            Incoming::Detached => {}
+        }
+    }
+}
+
+/// Lets the channel's task send it before anything else is done here.
+async fn send(reply: RequestReply, response: &Response) {
+    reply.answer(response);
+    tokio::task::yield_now().await;
+}

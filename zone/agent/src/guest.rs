@@ -1,0 +1,127 @@
+//! The sandbox around the agent: what it sets up for itself and its children at start, and what a
+//! claim changes.
+
+use std::{fs, io, net::IpAddr, path::Path};
+
+use nix::{
+    libc,
+    sys::{
+        resource::{Resource, getrlimit, setrlimit},
+        signal::{
+            SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask,
+        },
+        stat::{Mode, umask},
+    },
+    unistd::{chdir, sethostname},
+};
+use sandboxo_channel::Claim;
+
+/// Open files of a process, unless it asks for more: enough for servers, and few enough for
+/// programs that walk over all numbers.
+const OPEN_FILES: u64 = 65_536;
+
+extern "C" fn nothing(_signal: libc::c_int) {}
+
+/// Children inherit all of this, so that nothing is left to do for each of them.
+#[expect(unsafe_code, reason = "signal handlers")]
+pub(crate) fn settle_in() -> io::Result<()> {
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+    let handled = |handler| SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
+    for signal in Signal::iterator() {
+        if matches!(signal, Signal::SIGKILL | Signal::SIGSTOP) {
+            continue;
+        }
+        // Handled and not ignored: a program that is run starts with the default again.
+        let is_handled = signal == Signal::SIGPIPE;
+        let action = if is_handled { SigHandler::Handler(nothing) } else { SigHandler::SigDfl };
+        // SAFETY: the handler does nothing, so it can't do harm.
+        unsafe { sigaction(signal, &handled(action)) }?;
+    }
+    umask(Mode::from_bits_truncate(0o022));
+    chdir("/")?;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft != hard.min(OPEN_FILES) {
+        setrlimit(Resource::RLIMIT_NOFILE, hard.min(OPEN_FILES), hard)?;
+    }
+    spare_memory();
+    Ok(())
+}
+
+/// Large pieces go back to the kernel once they are free, and one heap serves all threads.
+#[expect(unsafe_code, reason = "settings of the C library")]
+fn spare_memory() {
+    // SAFETY: plain numbers, before there is a second thread.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 256 * 1024);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 256 * 1024);
+    }
+}
+
+/// A sandbox may run under a name it can't change.
+pub(crate) fn take_name(claim: &Claim) {
+    if !claim.hostname.is_empty() && sethostname(&claim.hostname).is_err() {
+        // It is not the kernel's to change here.
+    }
+}
+
+/// What programs read to find themselves and others.
+pub(crate) fn write_names(etc: &Path, claim: &Claim) -> io::Result<()> {
+    if !claim.hostname.is_empty() {
+        replace(&etc.join("hostname"), &format!("{}\n", claim.hostname))?;
+        replace(&etc.join("hosts"), &hosts(&claim.hostname))?;
+    }
+    if !claim.nameservers.is_empty() {
+        replace(&etc.join("resolv.conf"), &resolv_conf(&claim.nameservers))?;
+    }
+    Ok(())
+}
+
+fn hosts(hostname: &str) -> String {
+    format!(
+        "127.0.0.1\tlocalhost\n\
+         127.0.1.1\t{hostname}\n\
+         ::1\tlocalhost ip6-localhost ip6-loopback\n"
+    )
+}
+
+fn resolv_conf(nameservers: &[IpAddr]) -> String {
+    let lines: Vec<_> = nameservers.iter().map(|address| format!("nameserver {address}")).collect();
+    lines.join("\n") + "\n"
+}
+
+/// Not through a link: it would lead to a file of a service that doesn't run here.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_symlink()) {
+        fs::remove_file(path)?;
+    }
+    fs::write(path, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::tests::claim;
+
+    #[test]
+    fn a_claim_names_the_sandbox_and_its_resolvers() {
+        let etc = tempfile::tempdir().unwrap();
+        let path = |name: &str| etc.path().join(name);
+        std::os::unix::fs::symlink("/run/nowhere/resolv.conf", path("resolv.conf")).unwrap();
+        let nameservers = vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
+        let claim = Claim { nameservers, ..claim() };
+        write_names(etc.path(), &claim).unwrap();
+        let read = |name: &str| fs::read_to_string(path(name)).unwrap();
+        assert_eq!(read("hostname"), "box\n");
+        assert_eq!(read("resolv.conf"), "nameserver 10.0.0.1\nnameserver fd00::1\n");
+        assert!(read("hosts").contains("127.0.0.1\tlocalhost\n127.0.1.1\tbox\n"));
+    }
+
+    #[test]
+    fn without_resolvers_the_template_keeps_its_own() {
+        let etc = tempfile::tempdir().unwrap();
+        fs::write(etc.path().join("resolv.conf"), "mine").unwrap();
+        write_names(etc.path(), &claim()).unwrap();
+        assert_eq!(fs::read_to_string(etc.path().join("resolv.conf")).unwrap(), "mine");
+    }
+}

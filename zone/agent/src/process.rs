@@ -1,0 +1,18 @@
+//! Commands and terminals: starting them, reading what they say to everyone who listens, feeding
+//! and ending them.
+
+mod environment;
+mod exit;
+mod input;
+mod output;
+mod owner;
+mod pty;
+mod readers;
+mod reaper;
+mod registry;
+mod service;
+mod spawn;
+mod stream;
+
+pub(crate) use reaper::Reaper;
+pub(crate) use service::ProcessService;

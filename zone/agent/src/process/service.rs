@@ -1,0 +1,430 @@
+//! The methods of `process.Process`.
+
+use std::{
+    fs::File,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use http::Response;
+use nix::{
+    errno::Errno,
+    fcntl::OFlag,
+    sys::{signal::Signal as Unix, sysinfo::sysinfo},
+    unistd::pipe2,
+};
+use sandboxo_agent_proto::{
+    connect::{Code, Failure},
+    process::{
+        CloseStdinRequest, CloseStdinResponse, ConnectRequest, ListRequest, ListResponse,
+        ProcessConfig, ProcessInfo, ProcessInput, Pty, SendInputRequest, SendInputResponse,
+        SendSignalRequest, SendSignalResponse, Signal, StartRequest, StreamInputRequest,
+        StreamInputResponse, UpdateRequest, UpdateResponse, process_input, stream_input_request,
+    },
+};
+use sandboxo_tasks::Tasks;
+use tokio::time::Instant;
+
+use super::{
+    environment::{BadText, candidates, environment, to_argument, to_block},
+    input::{Form, Input, InputError},
+    output::{Kind, Output},
+    owner::Process,
+    pty,
+    reaper::Reaper,
+    registry::{REMEMBERED, Registry},
+    spawn::{Launch, SpawnError, Spawner},
+    stream::{Opened, ProcessStream},
+};
+use crate::{
+    body::Body,
+    identity::Identity,
+    paths,
+    rpc::{self, Call, Messages},
+    users::User,
+};
+
+/// Kept for the platform's own processes.
+const RESERVED_TAG: &str = "_system";
+
+pub(crate) struct ProcessService {
+    registry: Registry,
+    reaper: Arc<Reaper>,
+    spawner: Spawner,
+    null: File,
+    path: String,
+    tasks: Tasks,
+}
+
+/// The ends of a new process's files.
+struct Files {
+    child: ChildFiles,
+    outputs: [Output; 2],
+    input: Input,
+    terminal: Option<OwnedFd>,
+}
+
+enum ChildFiles {
+    /// Without an input there is nothing to read.
+    Pipes {
+        input: Option<OwnedFd>,
+        output: OwnedFd,
+        error: OwnedFd,
+    },
+    Terminal(OwnedFd),
+}
+
+impl ChildFiles {
+    fn stdio<'a>(&'a self, null: &'a File) -> [BorrowedFd<'a>; 3] {
+        match self {
+            Self::Pipes { input, output, error } => {
+                let input = input.as_ref().map_or_else(|| null.as_fd(), OwnedFd::as_fd);
+                [input, output.as_fd(), error.as_fd()]
+            }
+            Self::Terminal(slave) => [slave.as_fd(); 3],
+        }
+    }
+}
+
+impl ProcessService {
+    pub(crate) fn new(reaper: Arc<Reaper>, path: String, tasks: Tasks) -> std::io::Result<Self> {
+        Ok(Self {
+            registry: Registry::default(),
+            reaper,
+            spawner: Spawner::new(),
+            null: File::open("/dev/null")?,
+            path,
+            tasks,
+        })
+    }
+
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        who: Arc<Identity>,
+        method: &str,
+        call: Call,
+    ) -> Response<Body> {
+        match method {
+            "List" => rpc::unary(call, async |_: ListRequest| Ok(self.list())).await,
+            "Start" => {
+                let user = call.user.clone();
+                let options = Options::of(&call);
+                let start = |request| self.start(&who, user.as_deref(), request, options);
+                rpc::server_stream(call, start).await
+            }
+            "Connect" => {
+                let options = Options::of(&call);
+                rpc::server_stream(call, |request| self.connect(request, options)).await
+            }
+            "Update" => rpc::unary(call, async |request| self.update(request)).await,
+            "SendInput" => rpc::unary(call, async |request| self.send_input(request).await).await,
+            "StreamInput" => {
+                rpc::client_stream(call, async |messages| self.stream_input(messages).await).await
+            }
+            "SendSignal" => rpc::unary(call, async |request| self.send_signal(&request)).await,
+            "CloseStdin" => rpc::unary(call, async |request| self.close_stdin(request).await).await,
+            unknown => rpc::unimplemented(&call, "process.Process", unknown),
+        }
+    }
+
+    fn list(&self) -> ListResponse {
+        let info = |process: Arc<Process>| ProcessInfo {
+            config: Some(process.config.clone()),
+            pid: process.pid.as_raw().unsigned_abs(),
+            tag: process.tag.clone(),
+        };
+        ListResponse { processes: self.registry.live().into_iter().map(info).collect() }
+    }
+
+    /// Everything up to the task that owns the process happens at once: no caller can leave in
+    /// between.
+    fn start(
+        self: &Arc<Self>,
+        who: &Identity,
+        user: Option<&str>,
+        request: StartRequest,
+        options: Options,
+    ) -> Result<ProcessStream, Failure> {
+        let user = who.user(user)?;
+        let config = request.process.unwrap_or_default();
+        if request.tag.as_deref() == Some(RESERVED_TAG) {
+            return Err(invalid(format!("tag '{RESERVED_TAG}' is reserved")));
+        }
+        check_limit(who.pids)?;
+        let files = match request.pty {
+            Some(pty) => Self::terminal(pty, &user)?,
+            None => Self::pipes(request.stdin.unwrap_or(true))?,
+        };
+        let Files { child, outputs, input, terminal } = files;
+        let pid = self.launch(who, &user, &config, &child)?;
+        let exit = self.reaper.expect(pid);
+        drop(child);
+
+        let process = Arc::new(Process::new(pid, config, request.tag, input, terminal));
+        self.registry.insert(process.clone());
+        let stream = ProcessStream::new(
+            process.clone(),
+            Opened::ByStart,
+            options.codec,
+            options.deadline,
+            options.keepalive,
+        );
+        let service = self.clone();
+        self.tasks.spawn("process", |_stop| async move {
+            process.watch_over(outputs, exit, options.deadline).await;
+            service.registry.end(&process);
+            service.clone().tasks.spawn("ended process", |_stop| async move {
+                tokio::time::sleep(REMEMBERED).await;
+                service.registry.forget(&process);
+            });
+        });
+        Ok(stream)
+    }
+
+    fn launch(
+        &self,
+        who: &Identity,
+        user: &User,
+        config: &ProcessConfig,
+        files: &ChildFiles,
+    ) -> Result<nix::unistd::Pid, Failure> {
+        let folder = paths::resolve(
+            config.cwd.as_deref().unwrap_or_default(),
+            &user.home,
+            who.workdir.as_deref(),
+        );
+        let variables = environment(&self.path, user, &who.environment, &config.envs);
+        let path = variables.get("PATH").map_or("", String::as_str);
+        let bad = |error: BadText| invalid(error.to_string());
+        let programs: Vec<_> = candidates(&config.cmd, path)
+            .iter()
+            .map(|program| to_argument(program))
+            .collect::<Result<_, _>>()
+            .map_err(bad)?;
+        let arguments: Vec<_> = [&config.cmd]
+            .into_iter()
+            .chain(&config.args)
+            .map(|argument| to_argument(argument))
+            .collect::<Result<_, _>>()
+            .map_err(bad)?;
+        let launch = Launch {
+            programs: &programs,
+            arguments: &arguments,
+            environment: &to_block(&variables).map_err(bad)?,
+            folder: &to_argument(&folder).map_err(bad)?,
+            user,
+            stdio: files.stdio(&self.null),
+            terminal: matches!(files, ChildFiles::Terminal(_)),
+        };
+        self.spawner.spawn(&launch).map_err(|error| not_started(error, &config.cmd, &folder))
+    }
+
+    fn pipes(stdin: bool) -> Result<Files, Failure> {
+        let make = || -> Result<Files, Errno> {
+            let (input, child_input) = if stdin {
+                let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+                pty::unblock(&write)?;
+                (Input::new(Form::Pipe, Some(write)), Some(read))
+            } else {
+                (Input::new(Form::Pipe, None), None)
+            };
+            let (out, child_out) = pipe2(OFlag::O_CLOEXEC)?;
+            let (err, child_err) = pipe2(OFlag::O_CLOEXEC)?;
+            pty::unblock(&out)?;
+            pty::unblock(&err)?;
+            Ok(Files {
+                child: ChildFiles::Pipes {
+                    input: child_input,
+                    output: child_out,
+                    error: child_err,
+                },
+                outputs: [output(Kind::Stdout, out)?, output(Kind::Stderr, err)?],
+                input,
+                terminal: None,
+            })
+        };
+        make().map_err(no_files)
+    }
+
+    fn terminal(wanted: Pty, user: &User) -> Result<Files, Failure> {
+        let make = || -> Result<Files, Errno> {
+            let pair = pty::open_pair(size(wanted), user.uid)?;
+            let (writer, sizer) = (pty::second(&pair.master)?, pty::second(&pair.master)?);
+            Ok(Files {
+                child: ChildFiles::Terminal(pair.slave),
+                outputs: [output(Kind::Pty, pair.master)?, Output::none(Kind::Stderr)],
+                input: Input::new(Form::Terminal, Some(writer)),
+                terminal: Some(sizer),
+            })
+        };
+        make().map_err(no_files)
+    }
+
+    fn connect(&self, request: ConnectRequest, options: Options) -> Result<ProcessStream, Failure> {
+        let process = self.registry.find(request.process)?;
+        let Options { codec, deadline, keepalive } = options;
+        Ok(ProcessStream::new(process, Opened::ByConnect, codec, deadline, keepalive))
+    }
+
+    fn update(&self, request: UpdateRequest) -> Result<UpdateResponse, Failure> {
+        let process = self.registry.find_live(request.process)?;
+        if let Some(pty) = request.pty {
+            match process.resize(size(pty)) {
+                Some(Ok(())) => {}
+                Some(Err(errno)) => {
+                    let message = format!("error resizing tty: {}", errno.desc());
+                    return Err(Failure::new(Code::Internal, message));
+                }
+                None => {
+                    return Err(Failure::new(
+                        Code::FailedPrecondition,
+                        "tty not assigned to process",
+                    ));
+                }
+            }
+        }
+        Ok(UpdateResponse {})
+    }
+
+    async fn send_input(&self, request: SendInputRequest) -> Result<SendInputResponse, Failure> {
+        let process = self.registry.find_live(request.process)?;
+        feed(&process, request.input).await?;
+        Ok(SendInputResponse {})
+    }
+
+    async fn stream_input(
+        &self,
+        mut messages: Messages<StreamInputRequest>,
+    ) -> Result<StreamInputResponse, Failure> {
+        let mut process = None;
+        while let Some(message) = messages.next().await? {
+            match message.event {
+                Some(stream_input_request::Event::Start(start)) => {
+                    process = Some(self.registry.find_live(start.process)?);
+                }
+                Some(stream_input_request::Event::Data(data)) => match &process {
+                    Some(process) => feed(process, data.input).await?,
+                    None => return Err(invalid("the first message must select a process")),
+                },
+                Some(stream_input_request::Event::Keepalive(_)) | None => {}
+            }
+        }
+        Ok(StreamInputResponse {})
+    }
+
+    fn send_signal(&self, request: &SendSignalRequest) -> Result<SendSignalResponse, Failure> {
+        let process = self.registry.find_live(request.process.clone())?;
+        let signal = match request.signal() {
+            Signal::Sigkill => Unix::SIGKILL,
+            Signal::Sigterm => Unix::SIGTERM,
+            Signal::Unspecified => return Err(invalid("no signal given, or one unknown here")),
+        };
+        match process.signal(signal) {
+            Ok(()) => Ok(SendSignalResponse {}),
+            Err(errno) => {
+                let message = format!("error sending signal: {}", errno.desc());
+                Err(Failure::new(Code::Internal, message))
+            }
+        }
+    }
+
+    async fn close_stdin(&self, request: CloseStdinRequest) -> Result<CloseStdinResponse, Failure> {
+        let process = self.registry.find_live(request.process)?;
+        process.input.close().await.map_err(|error| input_failure(&error))?;
+        Ok(CloseStdinResponse {})
+    }
+}
+
+/// What a streaming caller asked for beside the message.
+#[derive(Clone, Copy)]
+struct Options {
+    codec: sandboxo_agent_proto::connect::Codec,
+    deadline: Option<Instant>,
+    keepalive: Duration,
+}
+
+impl Options {
+    fn of(call: &Call) -> Self {
+        let deadline = call.timeout.map(|timeout| Instant::now() + timeout);
+        Self { codec: call.form.codec, deadline, keepalive: call.keepalive }
+    }
+}
+
+async fn feed(process: &Process, input: Option<ProcessInput>) -> Result<(), Failure> {
+    let (form, bytes) = match input.and_then(|input| input.input) {
+        Some(process_input::Input::Stdin(bytes)) => (Form::Pipe, bytes),
+        Some(process_input::Input::Pty(bytes)) => (Form::Terminal, bytes),
+        None => return Err(invalid("no input given")),
+    };
+    process.input.write(form, &bytes).await.map_err(|error| input_failure(&error))
+}
+
+fn input_failure(error: &InputError) -> Failure {
+    let code = match error {
+        InputError::Closed | InputError::Terminal | InputError::WrongForm => {
+            Code::FailedPrecondition
+        }
+        InputError::Ended => Code::NotFound,
+        InputError::Write(..) => Code::Internal,
+    };
+    Failure::new(code, error.to_string())
+}
+
+/// gVisor does not hold users to a number of processes, so starts are counted here.
+fn check_limit(limit: u32) -> Result<(), Failure> {
+    if limit == 0 {
+        return Ok(());
+    }
+    let running = sysinfo().map_or(0, |info| u32::from(info.process_count()));
+    if running < limit {
+        return Ok(());
+    }
+    let message = format!("the sandbox has {running} processes, and its limit is {limit}");
+    Err(Failure::new(Code::ResourceExhausted, message))
+}
+
+fn size(pty: Pty) -> pty::Size {
+    let size = pty.size.unwrap_or_default();
+    let cells = |count: u32, default: u16| match u16::try_from(count) {
+        Ok(0) => default,
+        Ok(count) => count,
+        Err(_too_many) => u16::MAX,
+    };
+    pty::Size { columns: cells(size.cols, 80), rows: cells(size.rows, 24) }
+}
+
+fn output(kind: Kind, fd: OwnedFd) -> Result<Output, Errno> {
+    Output::new(kind, fd).map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+}
+
+fn invalid(message: impl Into<String>) -> Failure {
+    Failure::new(Code::InvalidArgument, message)
+}
+
+fn no_files(errno: Errno) -> Failure {
+    let message = format!("error opening the files of a process: {}", errno.desc());
+    Failure::new(exhausted_or(errno, Code::Internal), message)
+}
+
+fn not_started(error: SpawnError, command: &str, folder: &str) -> Failure {
+    match error {
+        SpawnError::Folder(Errno::ENOENT) => invalid(format!("cwd '{folder}' does not exist")),
+        SpawnError::Folder(Errno::ENOTDIR) => invalid(format!("cwd '{folder}' is not a directory")),
+        SpawnError::Folder(errno) => invalid(format!("cwd '{folder}': {}", errno.desc())),
+        SpawnError::Run(errno) => Failure::new(
+            exhausted_or(errno, Code::InvalidArgument),
+            format!("error starting process '{command}': {error}"),
+        ),
+        SpawnError::Clone(errno) | SpawnError::SetUp(errno) => Failure::new(
+            exhausted_or(errno, Code::Internal),
+            format!("error starting process '{command}': {error}"),
+        ),
+    }
+}
+
+fn exhausted_or(errno: Errno, other: Code) -> Code {
+    let exhausted =
+        [Errno::EAGAIN, Errno::ENOMEM, Errno::EMFILE, Errno::ENFILE, Errno::ENOSPC, Errno::E2BIG];
+    if exhausted.contains(&errno) { Code::ResourceExhausted } else { other }
+}

@@ -1,0 +1,53 @@
+//! HTTP/1.1 on anything that carries bytes.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use sandboxo_tasks::Tasks;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+};
+
+use crate::{agent::Agent, http_service::answer};
+
+/// Of one connection, each way: a slow reader holds no more than this in memory.
+const BUFFER: usize = 64 * 1024;
+/// Until descriptors are free again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Programs inside find it until the sandbox ends.
+pub(crate) fn listen(agent: Arc<Agent>, listener: TcpListener, tasks: &Tasks) {
+    let connections = tasks.clone();
+    tasks.spawn_critical("listener", |stop| async move {
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => return,
+                accepted = listener.accept() => accepted,
+            };
+            let Ok((stream, _from)) = accepted else {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
+            // A short answer must not wait for an acknowledgement.
+            if stream.set_nodelay(true).is_err() {
+                // It is closed already.
+            }
+            let agent = agent.clone();
+            connections.spawn("connection", |_stop| serve(agent, stream));
+        }
+    });
+}
+
+pub(crate) async fn serve(agent: Arc<Agent>, stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let service = service_fn(move |request| {
+        let agent = agent.clone();
+        async move { Ok::<_, Infallible>(answer(&agent, request).await) }
+    });
+    let served =
+        http1::Builder::new().max_buf_size(BUFFER).serve_connection(TokioIo::new(stream), service);
+    if served.await.is_err() {
+        // The client left, or its answer was cut on purpose.
+    }
+}
