@@ -1,1 +1,53 @@
-//! In the making.
+//! The E2B surface: what the published `e2b` SDKs and CLI ask of the control plane.
+//!
+//! A handler takes typed arguments, makes one call to `control` and turns the answer into a view.
+//! Status codes, field names and sentences are the clients' contract: they look into bodies.
+#![forbid(unsafe_code)]
+
+mod body;
+mod caller;
+mod error;
+mod query;
+mod sandboxes;
+mod templates;
+mod view;
+
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    http::StatusCode,
+    routing::{get, post},
+};
+use sandboxo_control::Control;
+
+pub use error::ApiError;
+
+/// The agent version whose whole contract is served. Clients switch features on by it.
+pub const ENVD_VERSION: &str = "0.6.13";
+
+/// Room for the largest environment and metadata that `control` takes.
+const MAX_BODY_BYTES: usize = 1 << 20;
+
+#[derive(Clone)]
+pub(crate) struct Surface {
+    control: Control,
+    /// Of sandboxes' own host names; `None` where there are none.
+    domain: Option<String>,
+}
+
+pub fn router(control: Control, domain: Option<String>) -> Router {
+    Router::new()
+        .route("/health", get(|| async { StatusCode::NO_CONTENT }))
+        .merge(sandboxes::router())
+        .merge(templates::router())
+        .route("/sandboxes/{id}/pause", post(error::not_offered))
+        .route("/sandboxes/{id}/resume", post(error::not_offered))
+        .route("/sandboxes/{id}/fork", post(error::not_offered))
+        .route("/sandboxes/{id}/snapshots", post(error::not_offered))
+        .route("/snapshots", get(error::not_offered))
+        .route("/v3/templates", post(error::not_offered))
+        .fallback(error::unknown_route)
+        .method_not_allowed_fallback(error::wrong_method)
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .with_state(Surface { control, domain })
+}

@@ -1,0 +1,233 @@
+//! Everything an E2B client can be told. The clients read `code` in the body, not the status.
+
+use axum::{
+    Json,
+    http::{HeaderValue, Method, StatusCode, Uri, header::RETRY_AFTER},
+    response::{IntoResponse, Response},
+};
+use sandboxo_control::{
+    CreateError, DeleteTemplateError, KillError, ListError, NetworkError, TimeoutError,
+};
+use sandboxo_model::{Field, Invalid};
+use serde::Serialize;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    #[error("the API key is missing or wrong: send it as X-API-KEY")]
+    Unauthenticated,
+    #[error("{0}")]
+    Invalid(String),
+    #[error("{0}")]
+    TooLarge(String),
+    #[error("{0}")]
+    Forbidden(String),
+    #[error("{0}")]
+    NotFound(String),
+    #[error("{message}")]
+    Conflict { message: String, error_code: Option<&'static str> },
+    #[error("{0}")]
+    OutcomeUnknown(String),
+    #[error("{0}")]
+    WrongMethod(String),
+    /// Worth another try after a second.
+    #[error("{0}")]
+    Limited(String),
+    #[error("{0}")]
+    Busy(String),
+    /// A retry would meet the same.
+    #[error("{message}")]
+    Unable { message: String, error_code: &'static str },
+    #[error("{message}")]
+    TooSlow { message: String, error_code: &'static str },
+    #[error("{0}")]
+    NotOffered(String),
+    #[error("the sandbox did not start")]
+    StartFailed,
+    #[error("internal error")]
+    Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+#[derive(Serialize)]
+pub(crate) struct Body {
+    code: u16,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error_code: Option<&'static str>,
+}
+
+impl ApiError {
+    fn parts(&self) -> (StatusCode, Option<&'static str>) {
+        match self {
+            Self::Unauthenticated => (StatusCode::UNAUTHORIZED, None),
+            Self::Invalid(_) => (StatusCode::BAD_REQUEST, None),
+            Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, None),
+            Self::Forbidden(_) => (StatusCode::FORBIDDEN, None),
+            Self::NotFound(_) => (StatusCode::NOT_FOUND, None),
+            Self::Conflict { error_code, .. } => (StatusCode::CONFLICT, *error_code),
+            Self::OutcomeUnknown(_) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, Some("idempotency_outcome_unknown"))
+            }
+            Self::WrongMethod(_) => (StatusCode::METHOD_NOT_ALLOWED, None),
+            Self::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, Some("limit_reached")),
+            Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, Some("busy")),
+            Self::Unable { error_code, .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(error_code)),
+            Self::TooSlow { error_code, .. } => (StatusCode::GATEWAY_TIMEOUT, Some(error_code)),
+            Self::NotOffered(_) => (StatusCode::NOT_IMPLEMENTED, Some("not_offered")),
+            Self::StartFailed => (StatusCode::INTERNAL_SERVER_ERROR, Some("start_failed")),
+            Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, None),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        if let Self::Internal(source) = &self {
+            tracing::error!(error = source.as_ref() as &dyn std::error::Error, "request failed");
+        }
+        let (status, error_code) = self.parts();
+        let body = Body { code: status.as_u16(), message: self.to_string(), error_code };
+        let mut response = (status, Json(body)).into_response();
+        let headers = response.headers_mut();
+        match self {
+            Self::Limited(_) | Self::Busy(_) => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            // Without it the Python client repeats every 503 and 504 by itself.
+            Self::Unable { .. } | Self::TooSlow { .. } => {
+                headers.insert("should-retry", HeaderValue::from_static("false"));
+            }
+            Self::Unauthenticated
+            | Self::Invalid(_)
+            | Self::TooLarge(_)
+            | Self::Forbidden(_)
+            | Self::NotFound(_)
+            | Self::Conflict { .. }
+            | Self::OutcomeUnknown(_)
+            | Self::WrongMethod(_)
+            | Self::NotOffered(_)
+            | Self::StartFailed
+            | Self::Internal(_) => {}
+        }
+        response
+    }
+}
+
+pub(crate) async fn unknown_route(method: Method, uri: Uri) -> ApiError {
+    ApiError::NotFound(format!("no route {method} {}", uri.path()))
+}
+
+pub(crate) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::WrongMethod(format!("{} does not take {method}", uri.path()))
+}
+
+pub(crate) async fn not_offered(method: Method, uri: Uri) -> ApiError {
+    ApiError::NotOffered(format!("this version does not offer {method} {}", uri.path()))
+}
+
+impl From<Invalid> for ApiError {
+    fn from(Invalid { field, rule }: Invalid) -> Self {
+        Self::Invalid(format!("{}: {rule}", name(field)))
+    }
+}
+
+/// This surface's name of a field.
+fn name(field: Field) -> &'static str {
+    match field {
+        Field::Template => "templateID",
+        Field::Timeout => "timeout",
+        Field::Metadata => "metadata",
+        Field::Env => "envVars",
+        Field::Network => "network",
+        Field::MaskRequestHost => "network.maskRequestHost",
+        Field::Vcpus => "cpuCount",
+        Field::MemoryMib => "memoryMB",
+        Field::DiskMib => "diskSizeMB",
+        Field::Pids => "pids",
+        Field::User => "user",
+        Field::Workdir => "workdir",
+    }
+}
+
+impl From<CreateError> for ApiError {
+    fn from(error: CreateError) -> Self {
+        let message = error.to_string();
+        match error {
+            CreateError::Invalid(invalid) => invalid.into(),
+            CreateError::TemplateNotFound(_) => Self::NotFound(message),
+            CreateError::IdempotencyMismatch => {
+                Self::Conflict { message, error_code: Some("idempotency_request_mismatch") }
+            }
+            CreateError::IdempotencyInProgress => {
+                Self::Conflict { message, error_code: Some("idempotency_in_progress") }
+            }
+            CreateError::IdempotencyUnknown => Self::OutcomeUnknown(message),
+            CreateError::LimitReached { .. } => Self::Limited(message),
+            CreateError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            CreateError::TimedOut => Self::TooSlow { message, error_code: "start_timed_out" },
+            CreateError::Killed => {
+                Self::Conflict { message, error_code: Some("killed_while_starting") }
+            }
+            CreateError::Failed => Self::StartFailed,
+            CreateError::ZoneUnavailable => Self::Busy(message),
+            CreateError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<KillError> for ApiError {
+    fn from(error: KillError) -> Self {
+        let message = error.to_string();
+        match error {
+            KillError::NotFound(_) => Self::NotFound(message),
+            KillError::Busy | KillError::ZoneUnavailable => Self::Busy(message),
+            KillError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<TimeoutError> for ApiError {
+    fn from(error: TimeoutError) -> Self {
+        let message = error.to_string();
+        match error {
+            TimeoutError::Invalid(invalid) => invalid.into(),
+            TimeoutError::NotFound(_) => Self::NotFound(message),
+            TimeoutError::Busy => Self::Busy(message),
+            TimeoutError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<NetworkError> for ApiError {
+    fn from(error: NetworkError) -> Self {
+        let message = error.to_string();
+        match error {
+            NetworkError::Invalid(invalid) => invalid.into(),
+            NetworkError::NotFound(_) => Self::NotFound(message),
+            NetworkError::Busy | NetworkError::ZoneUnavailable => Self::Busy(message),
+            NetworkError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<ListError> for ApiError {
+    fn from(error: ListError) -> Self {
+        match error {
+            ListError::BadToken => Self::Invalid(format!("nextToken: {error}")),
+            ListError::BadLimit => {
+                Self::Invalid(format!("limit: must be between 1 and {}", ListError::MAX_LIMIT))
+            }
+            ListError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<DeleteTemplateError> for ApiError {
+    fn from(error: DeleteTemplateError) -> Self {
+        let message = error.to_string();
+        match error {
+            DeleteTemplateError::NotFound(_) => Self::NotFound(message),
+            DeleteTemplateError::InUse { .. } => Self::Invalid(message),
+            DeleteTemplateError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}

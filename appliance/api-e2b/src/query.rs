@@ -1,0 +1,153 @@
+//! Query strings of lists and metrics.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use axum::{
+    extract::{FromRequestParts, Query},
+    http::request::Parts,
+};
+use percent_encoding::percent_decode_str;
+use sandboxo_control::ListQuery;
+use sandboxo_model::{PhaseKind, decide::list::Order};
+use sandboxo_zone_protocol::Timestamp;
+use serde::{Deserialize, de::DeserializeOwned};
+
+use crate::{ApiError, Surface};
+
+/// A query string; what is wrong is an [`ApiError`].
+pub(crate) struct Asked<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequestParts<Surface> for Asked<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Surface) -> Result<Self, ApiError> {
+        match Query::from_request_parts(parts, state).await {
+            Ok(Query(asked)) => Ok(Self(asked)),
+            Err(rejection) => Err(ApiError::Invalid(format!("query: {}", rejection.body_text()))),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct List {
+    state: Option<String>,
+    metadata: Option<String>,
+    started_after: Option<String>,
+    template: Option<String>,
+    order: Option<String>,
+    limit: Option<String>,
+    next_token: Option<String>,
+}
+
+/// What `GET /sandboxes` takes of it: no paging, running ones only.
+#[derive(Deserialize)]
+pub(crate) struct Running {
+    pub(crate) metadata: Option<String>,
+}
+
+impl TryFrom<List> for ListQuery {
+    type Error = ApiError;
+
+    fn try_from(list: List) -> Result<Self, ApiError> {
+        let List { state, metadata, started_after, template, order, limit, next_token } = list;
+        let mut query = Self { template, ..Self::default() };
+        if let Some(states) = state.filter(|it| !it.is_empty()) {
+            query.phases.clear();
+            for state in states.split(',') {
+                match state {
+                    "running" => drop(query.phases.insert(PhaseKind::Running)),
+                    "paused" => {}
+                    other => {
+                        return invalid(
+                            "state",
+                            &format!("{other:?} is neither running nor paused"),
+                        );
+                    }
+                }
+            }
+        }
+        query.metadata = pairs(metadata.as_deref().unwrap_or_default());
+        if let Some(text) = started_after {
+            let Ok(at) = text.parse() else {
+                return invalid("startedAfter", &format!("{text:?} is not an RFC 3339 time"));
+            };
+            query.started_after = Some(at);
+        }
+        match order.as_deref() {
+            None | Some("" | "desc") => query.order = Order::Descending,
+            Some("asc") => query.order = Order::Ascending,
+            Some(other) => return invalid("order", &format!("{other:?} is neither asc nor desc")),
+        }
+        if let Some(text) = limit {
+            let Ok(limit) = text.parse() else {
+                return invalid("limit", &format!("{text:?} is not a number"));
+            };
+            query.limit = limit;
+        }
+        query.token = next_token.filter(|token| !token.is_empty());
+        Ok(query)
+    }
+}
+
+/// `a%20b=c%26d`: the SDKs quote keys and values before they make a form of them, which they then
+/// put into the query as one value. The query's own decoding is done already.
+pub(crate) fn pairs(metadata: &str) -> BTreeMap<String, String> {
+    let unquote = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    form_urlencoded::parse(metadata.as_bytes())
+        .map(|(key, value)| (unquote(&key), unquote(&value)))
+        .collect()
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Range {
+    start: Option<String>,
+    end: Option<String>,
+}
+
+impl TryFrom<Range> for RangeInclusive<Timestamp> {
+    type Error = ApiError;
+
+    fn try_from(range: Range) -> Result<Self, ApiError> {
+        let start = second(range.start, "start", Timestamp::MIN)?;
+        // A whole second belongs to the range until it is over.
+        let end = second(range.end, "end", Timestamp::MAX)?;
+        let end = sandboxo_model::rules::after(end, std::time::Duration::from_millis(999));
+        if start > end {
+            return invalid("start", "is after end");
+        }
+        Ok(start..=end)
+    }
+}
+
+fn second(text: Option<String>, field: &str, missing: Timestamp) -> Result<Timestamp, ApiError> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(missing) };
+    let at = text.parse().ok().and_then(|second| Timestamp::from_second(second).ok());
+    at.map_or_else(|| invalid(field, &format!("{text:?} is not a Unix time in seconds")), Ok)
+}
+
+fn invalid<T>(field: &str, rule: &str) -> Result<T, ApiError> {
+    Err(ApiError::Invalid(format!("{field}: {rule}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_decoded_to_the_end() {
+        let map = |list: &[(&str, &str)]| {
+            list.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+        };
+        for (text, expected) in [
+            ("", map(&[])),
+            ("a=b", map(&[("a", "b")])),
+            ("a%2520b=c%2526d", map(&[("a b", "c&d")])),
+            ("k=a+b%2526c%253D%25C3%25BC", map(&[("k", "a b&c=ü")])),
+            ("a=1&b=2", map(&[("a", "1"), ("b", "2")])),
+            ("bad=%25zz", map(&[("bad", "%zz")])),
+        ] {
+            assert_eq!(pairs(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The routes under `/templates`: what there is, by which names.
+
+use axum::{
+    Json, Router,
+    extract::{Path, State},
+    http::StatusCode,
+    routing::get,
+};
+use sandboxo_model::TemplateRecord;
+
+use crate::{
+    ApiError, Surface,
+    caller::Caller,
+    view::{Alias, Template},
+};
+
+pub(crate) fn router() -> Router<Surface> {
+    Router::new()
+        .route("/templates", get(list))
+        .route("/v2/templates", get(list))
+        .route("/templates/{id}", get(one).delete(delete))
+        .route("/templates/aliases/{alias}", get(alias))
+}
+
+async fn list(State(surface): State<Surface>, caller: Caller) -> Json<Vec<Template>> {
+    let templates = surface.control.templates.list(caller.team);
+    Json(templates.iter().map(|record| view(&surface, record)).collect())
+}
+
+async fn one(
+    State(surface): State<Surface>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Template>, ApiError> {
+    let record = surface.control.templates.resolve(caller.team, &id);
+    record.map(|record| Json(view(&surface, &record))).ok_or_else(|| not_found(&id))
+}
+
+async fn delete(
+    State(surface): State<Surface>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    surface.control.templates.delete(caller.team, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Clients ask whether a name is taken: 403 says by another team.
+async fn alias(
+    State(surface): State<Surface>,
+    caller: Caller,
+    Path(alias): Path<String>,
+) -> Result<Json<Alias>, ApiError> {
+    let templates = &surface.control.templates;
+    if let Some(record) = templates.resolve(caller.team, &alias) {
+        return Ok(Json(Alias { template_id: record.id.to_string(), public: record.public }));
+    }
+    if templates.is_foreign(caller.team, &alias) {
+        return Err(ApiError::Forbidden(format!("template '{alias}' belongs to another team")));
+    }
+    Err(not_found(&alias))
+}
+
+fn view(surface: &Surface, record: &TemplateRecord) -> Template {
+    Template::new(record, surface.control.templates.full_name(record))
+}
+
+fn not_found(text: &str) -> ApiError {
+    ApiError::NotFound(format!("template '{text}' not found"))
+}

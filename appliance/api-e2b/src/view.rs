@@ -1,0 +1,362 @@
+//! JSON that E2B clients see. Fields are not left out where the Python models require them.
+
+use std::collections::BTreeMap;
+
+use sandboxo_control::Metrics;
+use sandboxo_model::{NetworkAsked, Phase, SandboxRecord, TemplateRecord, TemplateUse};
+use sandboxo_zone_protocol::{Measured, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::ENVD_VERSION;
+
+/// The field is from an older kind of id; clients require it and do nothing with it.
+const CLIENT_ID: &str = "sandboxo";
+
+/// The answer to create and connect.
+#[derive(Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names are the contract's")]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Sandbox {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    #[serde(rename = "sandboxID")]
+    sandbox_id: String,
+    #[serde(rename = "clientID")]
+    client_id: &'static str,
+    envd_version: &'static str,
+    alias: Option<String>,
+    envd_access_token: Option<String>,
+    traffic_access_token: Option<String>,
+    domain: Option<String>,
+}
+
+impl Sandbox {
+    pub(crate) fn new(record: &SandboxRecord, domain: Option<&str>) -> Self {
+        let TemplateUse { id, alias } = &record.template;
+        let expose = |secret: &sandboxo_zone_protocol::Secret| secret.expose().to_owned();
+        Self {
+            template_id: id.to_string(),
+            sandbox_id: record.id.label(),
+            client_id: CLIENT_ID,
+            envd_version: ENVD_VERSION,
+            alias: alias.clone(),
+            envd_access_token: record.spec.agent_token.as_ref().map(expose),
+            traffic_access_token: record.ingress.traffic_token.as_ref().map(expose),
+            domain: domain.map(str::to_owned),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Listed {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    #[serde(rename = "sandboxID")]
+    sandbox_id: String,
+    #[serde(rename = "clientID")]
+    client_id: &'static str,
+    alias: Option<String>,
+    started_at: Timestamp,
+    end_at: Timestamp,
+    cpu_count: u32,
+    #[serde(rename = "memoryMB")]
+    memory_mb: u32,
+    #[serde(rename = "diskSizeMB")]
+    disk_size_mb: u32,
+    state: &'static str,
+    envd_version: &'static str,
+    metadata: BTreeMap<String, String>,
+    volume_mounts: [(); 0],
+}
+
+impl From<&SandboxRecord> for Listed {
+    fn from(record: &SandboxRecord) -> Self {
+        let SandboxRecord {
+            id,
+            team: _,
+            template: TemplateUse { id: template, alias },
+            zone: _,
+            spec,
+            timeout: _,
+            metadata,
+            internet: _,
+            network: _,
+            ingress: _,
+            created_at: _,
+            phase,
+        } = record;
+        Self {
+            template_id: template.to_string(),
+            sandbox_id: id.label(),
+            client_id: CLIENT_ID,
+            alias: alias.clone(),
+            started_at: record.started_at(),
+            end_at: match phase {
+                Phase::Running { expires_at, .. } => *expires_at,
+                Phase::Starting { .. } | Phase::Killing { .. } | Phase::Dead { .. } => {
+                    spec.deadline
+                }
+            },
+            cpu_count: spec.resources.vcpus,
+            memory_mb: spec.resources.memory_mib,
+            disk_size_mb: spec.resources.disk_mib,
+            state: "running",
+            envd_version: ENVD_VERSION,
+            metadata: metadata.clone(),
+            volume_mounts: [],
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Detail {
+    #[serde(flatten)]
+    listed: Listed,
+    envd_access_token: Option<String>,
+    allow_internet_access: Option<bool>,
+    domain: Option<String>,
+    network: Option<NetworkView>,
+    lifecycle: Lifecycle,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Lifecycle {
+    auto_resume: bool,
+    on_timeout: &'static str,
+}
+
+impl Detail {
+    pub(crate) fn new(record: &SandboxRecord, domain: Option<&str>) -> Self {
+        Self {
+            listed: record.into(),
+            envd_access_token: record.spec.agent_token.as_ref().map(|it| it.expose().to_owned()),
+            allow_internet_access: record.internet,
+            domain: domain.map(str::to_owned),
+            network: record.network.as_ref().map(NetworkView::from),
+            lifecycle: Lifecycle { auto_resume: false, on_timeout: "kill" },
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NetworkView {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allow_out: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deny_out: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allow_public_traffic: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mask_request_host: Option<String>,
+}
+
+impl From<&NetworkAsked> for NetworkView {
+    fn from(asked: &NetworkAsked) -> Self {
+        let NetworkAsked { allow_out, deny_out, allow_public_traffic, mask_request_host } =
+            asked.clone();
+        Self { allow_out, deny_out, allow_public_traffic, mask_request_host }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Metric {
+    timestamp: Timestamp,
+    timestamp_unix: i64,
+    cpu_count: u32,
+    cpu_used_pct: f32,
+    mem_used: u64,
+    mem_total: u64,
+    mem_cache: u64,
+    disk_used: u64,
+    disk_total: u64,
+}
+
+impl Metric {
+    pub(crate) fn all(metrics: &Metrics) -> Vec<Self> {
+        let Metrics { vcpus, samples } = metrics;
+        samples.iter().map(|sample| Self::new(*vcpus, sample)).collect()
+    }
+
+    fn new(cpu_count: u32, sample: &Measured) -> Self {
+        let Measured {
+            at,
+            cpu_used_percent,
+            memory_used_bytes,
+            memory_total_bytes,
+            memory_cache_bytes,
+            disk_used_bytes,
+            disk_total_bytes,
+        } = *sample;
+        Self {
+            timestamp: at,
+            timestamp_unix: at.as_second(),
+            cpu_count,
+            cpu_used_pct: cpu_used_percent,
+            mem_used: memory_used_bytes,
+            mem_total: memory_total_bytes,
+            mem_cache: memory_cache_bytes,
+            disk_used: disk_used_bytes,
+            disk_total: disk_total_bytes,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct LatestMetrics {
+    pub(crate) sandboxes: BTreeMap<String, Metric>,
+}
+
+#[derive(Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names are the contract's")]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Template {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    #[serde(rename = "buildID")]
+    build_id: String,
+    cpu_count: u32,
+    #[serde(rename = "memoryMB")]
+    memory_mb: u32,
+    #[serde(rename = "diskSizeMB")]
+    disk_size_mb: u32,
+    public: bool,
+    aliases: Vec<String>,
+    names: Vec<String>,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    envd_version: &'static str,
+    build_status: &'static str,
+}
+
+impl Template {
+    pub(crate) fn new(record: &TemplateRecord, full_name: String) -> Self {
+        let TemplateRecord {
+            id,
+            team: _,
+            name,
+            public,
+            image: _,
+            image_bytes: _,
+            build,
+            resources,
+            user: _,
+            workdir: _,
+            created_at,
+            updated_at,
+        } = record;
+        Self {
+            template_id: id.to_string(),
+            build_id: build.to_string(),
+            cpu_count: resources.vcpus,
+            memory_mb: resources.memory_mib,
+            disk_size_mb: resources.disk_mib,
+            public: *public,
+            aliases: vec![name.to_string()],
+            names: vec![full_name],
+            created_at: *created_at,
+            updated_at: *updated_at,
+            envd_version: ENVD_VERSION,
+            build_status: "ready",
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Alias {
+    #[serde(rename = "templateID")]
+    pub(crate) template_id: String,
+    pub(crate) public: bool,
+}
+
+/// `POST /sandboxes` and `POST /v2/sandboxes`.
+///
+/// A feature that this version does not have is a field of any JSON: whoever asks for it is told.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NewSandboxBody {
+    #[serde(rename = "templateID")]
+    pub(crate) template_id: String,
+    pub(crate) timeout: Option<i64>,
+    pub(crate) secure: Option<bool>,
+    #[serde(rename = "allow_internet_access")]
+    pub(crate) allow_internet_access: Option<bool>,
+    pub(crate) network: Option<NetworkBody>,
+    pub(crate) metadata: Option<BTreeMap<String, String>>,
+    pub(crate) env_vars: Option<BTreeMap<String, String>>,
+    auto_pause: Option<bool>,
+    auto_pause_memory: Option<bool>,
+    auto_resume: Option<AutoResume>,
+    /// Read by the program of the `mcp-gateway` template, to which the SDK gives it again.
+    #[serde(rename = "mcp")]
+    _mcp: Option<serde_json::Value>,
+    iam: Option<serde_json::Value>,
+    volume_mounts: Option<Vec<serde_json::Value>>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct AutoResume {
+    enabled: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NetworkBody {
+    allow_out: Option<Vec<String>>,
+    deny_out: Option<Vec<String>>,
+    allow_public_traffic: Option<bool>,
+    mask_request_host: Option<String>,
+    /// Of an update; of a create it stands beside `network`.
+    #[serde(rename = "allow_internet_access")]
+    pub(crate) allow_internet_access: Option<bool>,
+    rules: Option<BTreeMap<String, serde_json::Value>>,
+    egress_proxy: Option<serde_json::Value>,
+    https_ports: Option<Vec<u16>>,
+    dns_servers: Option<Vec<String>>,
+}
+
+/// The name of the first field that asks for a feature this version does not have.
+pub(crate) trait Unsupported {
+    fn unsupported(&self) -> Option<&'static str>;
+}
+
+fn asked(field: &'static str, is_asked: bool) -> Option<&'static str> {
+    is_asked.then_some(field)
+}
+
+fn some<T>(list: Option<&Vec<T>>) -> bool {
+    list.is_some_and(|list| !list.is_empty())
+}
+
+impl Unsupported for NewSandboxBody {
+    fn unsupported(&self) -> Option<&'static str> {
+        asked("autoPause", self.auto_pause == Some(true))
+            .or_else(|| asked("autoPauseMemory", self.auto_pause_memory == Some(false)))
+            .or_else(|| asked("autoResume", self.auto_resume.as_ref().is_some_and(|it| it.enabled)))
+            .or_else(|| asked("iam", self.iam.is_some()))
+            .or_else(|| asked("volumeMounts", some(self.volume_mounts.as_ref())))
+            .or_else(|| self.network.as_ref().and_then(Unsupported::unsupported))
+    }
+}
+
+impl Unsupported for NetworkBody {
+    fn unsupported(&self) -> Option<&'static str> {
+        let rules = self.rules.as_ref().is_some_and(|rules| !rules.is_empty());
+        asked("network.rules", rules)
+            .or_else(|| asked("network.egressProxy", self.egress_proxy.is_some()))
+            .or_else(|| asked("network.httpsPorts", some(self.https_ports.as_ref())))
+            .or_else(|| asked("network.dnsServers", some(self.dns_servers.as_ref())))
+    }
+}
+
+impl From<NetworkBody> for NetworkAsked {
+    fn from(body: NetworkBody) -> Self {
+        let NetworkBody { allow_out, deny_out, allow_public_traffic, mask_request_host, .. } = body;
+        Self { allow_out, deny_out, allow_public_traffic, mask_request_host }
+    }
+}

@@ -1,0 +1,14 @@
+//! The surface through its real router, over real control, an in-memory store and a fake zone.
+
+#[cfg(test)]
+mod create;
+#[cfg(test)]
+mod errors;
+#[cfg(test)]
+mod life;
+#[cfg(test)]
+mod list;
+#[cfg(test)]
+mod templates;
+#[cfg(test)]
+mod world;
