@@ -12,6 +12,8 @@ use std::{
 
 use sandboxo_zone_protocol::Resources;
 
+use crate::fault::gone;
+
 mod v1;
 mod v2;
 
@@ -230,7 +232,7 @@ impl Group {
                 return Ok(());
             }
             pids.iter().copied().for_each(crate::process::kill_now);
-            self.thaw()?;
+            self.set_frozen(false)?;
             if tokio::time::Instant::now() > give_up {
                 return Err(io::Error::other(format!("processes do not end: {pids:?}")));
             }
@@ -238,16 +240,8 @@ impl Group {
         }
     }
 
-    /// Stops every process of it where it is.
-    pub(crate) fn freeze(&self) -> io::Result<()> {
-        self.set_frozen(true)
-    }
-
-    pub(crate) fn thaw(&self) -> io::Result<()> {
-        self.set_frozen(false)
-    }
-
-    fn set_frozen(&self, frozen: bool) -> io::Result<()> {
+    /// Stops every process of it where it is, or lets them go on.
+    pub(crate) fn set_frozen(&self, frozen: bool) -> io::Result<()> {
         match &self.cgroups {
             Cgroups::V1(v1) => v1.set_frozen(&self.name, frozen),
             Cgroups::V2(v2) => v2.set_frozen(&self.name, frozen),
@@ -259,7 +253,7 @@ impl Group {
         self.folders().iter().try_for_each(|folder| remove_group(folder))
     }
 
-    fn folders(&self) -> Vec<PathBuf> {
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
         self.cgroups.bases().into_iter().map(|base| base.join(&self.name)).collect()
     }
 }
@@ -276,10 +270,7 @@ fn remove_group(folder: &Path) -> io::Result<()> {
             remove_group(&entry.path())?;
         }
     }
-    match fs::remove_dir(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    gone(fs::remove_dir(folder))
 }
 
 /// A missing folder is a missing group: whoever asks has lost a race with its end.
@@ -340,7 +331,7 @@ mod tests {
         group.set_weight(Weight::Background).unwrap();
         group.set_weight(Weight::Normal).unwrap();
         assert!(group.remove().is_err(), "it is not empty");
-        group.freeze().unwrap();
+        group.set_frozen(true).unwrap();
         assert_eq!(cgroups.list().unwrap(), BTreeSet::from(["c1".to_owned()]));
         let (killed, waited) = tokio::join!(group.kill_all(), child.wait());
         killed.unwrap();

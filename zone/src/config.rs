@@ -105,9 +105,9 @@ impl Layout {
         self.state.join("logs")
     }
 
-    /// What the self-test's runsc said last.
-    pub(crate) fn selftest_log(&self) -> PathBuf {
-        self.logs().join("selftest.log")
+    /// What runsc said in the last start that failed.
+    pub(crate) fn failed_start_log(&self) -> PathBuf {
+        self.logs().join("failed-start.log")
     }
 
     pub(crate) fn run(&self) -> &Path {

@@ -6,10 +6,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io,
-    os::{
-        fd::AsRawFd,
-        unix::{ffi::OsStrExt, fs::MetadataExt},
-    },
+    os::{fd::AsRawFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -23,11 +20,13 @@ use nix::{
     unistd::{Whence, lseek},
 };
 
+use crate::fault::{gone, is_full};
+
 /// What ext4 keeps for itself on top of what was asked for.
 const OVERHEAD_MIB: u64 = 4;
 /// The private layer is one file.
 const INODES: &str = "64";
-const MKFS_TIMEOUT: Duration = Duration::from_secs(60);
+const MKFS_TIMEOUT: Duration = Duration::from_mins(1);
 /// Another process may take the free loop device that the kernel named.
 const LOOP_ATTEMPTS: u32 = 64;
 
@@ -43,10 +42,7 @@ pub(crate) enum DiskError {
 
 impl DiskError {
     fn at(doing: &'static str) -> impl Fn(io::Error) -> Self {
-        move |source| match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full,
-            _ => Self::Io { doing, source },
-        }
+        move |source| if is_full(&source) { Self::Full } else { Self::Io { doing, source } }
     }
 }
 
@@ -287,38 +283,28 @@ pub(crate) fn release(mount: &Path) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    match fs::remove_dir(mount) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    gone(fs::remove_dir(mount))
 }
 
-/// A folder whose mounts reach every mount namespace that was made after this call. The keeper's
-/// is one, and on hosts whose root is private its runsc would not see a disk mounted later.
+/// A folder whose mounts reach every mount namespace that is made after this call. The keeper's
+/// is one, and where the host's mounts are private its runsc would not see a disk mounted later.
 pub(crate) fn share(folder: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    let own = fs::metadata(folder)?;
-    let above = fs::metadata(folder.parent().unwrap_or(folder))?;
-    let is_mount = mount_points()?.iter().any(|point| point == folder);
-    if !is_mount && own.dev() == above.dev() {
+    if !mount_points()?.iter().any(|point| point == folder) {
         mount(Some(folder), folder, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
     }
     mount(None::<&str>, folder, None::<&str>, MsFlags::MS_SHARED, None::<&str>)?;
     Ok(())
 }
 
-/// Ends what [`share`] began, and every disk that is still mounted below.
-pub(crate) fn unshare(folder: &Path) -> io::Result<()> {
+/// Unmounts everything at and below a folder, and removes the folder.
+pub(crate) fn release_all(folder: &Path) -> io::Result<()> {
     for point in mount_points()?.iter().filter(|point| point.starts_with(folder)).rev() {
         match umount2(point, MntFlags::UMOUNT_NOFOLLOW) {
             Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    gone(fs::remove_dir_all(folder))
 }
 
 /// In the order in which they were made.
@@ -337,23 +323,18 @@ fn unescape(field: &str) -> PathBuf {
             .filter(|_| *first == b'\\')
             .and_then(|digits| std::str::from_utf8(digits).ok())
             .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match octal {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = tail.get(3..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
+        bytes.push(octal.unwrap_or(*first));
+        rest = tail.get(if octal.is_some() { 3 } else { 0 }..).unwrap_or_default();
     }
     PathBuf::from(std::ffi::OsStr::from_bytes(&bytes))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Write, os::unix::fs::FileExt};
+    use std::{
+        io::Write,
+        os::unix::fs::{FileExt, MetadataExt},
+    };
 
     use super::*;
 
@@ -408,6 +389,11 @@ mod tests {
         release(&at).unwrap();
         release(&at).unwrap();
         assert!(!at.exists());
+        fs::create_dir(&at).unwrap();
+        mount_image(&image, &at).unwrap();
+        release_all(&at).unwrap();
+        release_all(&at).unwrap();
+        assert!(!at.exists());
         let name = image.to_string_lossy().into_owned();
         let in_use = fs::read_dir("/sys/block").unwrap().any(|block| {
             let file = block.unwrap().path().join("loop/backing_file");
@@ -419,13 +405,13 @@ mod tests {
     #[test]
     fn a_shared_folder_is_made_once_and_ends() {
         let folder = tempfile::tempdir().unwrap();
-        let shared = folder.path().join("m");
+        let shared = folder.path().canonicalize().unwrap().join("m");
+        fs::create_dir(&shared).unwrap();
         share(&shared).unwrap();
         share(&shared).unwrap();
         let count = || mount_points().unwrap().iter().filter(|point| **point == shared).count();
         assert_eq!(count(), 1);
-        unshare(&shared).unwrap();
-        unshare(&shared).unwrap();
+        release_all(&shared).unwrap();
         assert_eq!(count(), 0);
     }
 }

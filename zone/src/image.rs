@@ -3,11 +3,7 @@
 //! An image is unpacked beside its place and renamed into it, so one that is there is whole. What
 //! an interrupted import left is removed at the next start.
 
-use std::{
-    fs, io,
-    io::Read,
-    path::{Path, PathBuf},
-};
+use std::{fs, io, io::Read, path::PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 use sandboxo_zone_protocol::{ImageDigest, ImageInfo, ImportError, Random};
@@ -16,7 +12,10 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncRead;
 use tokio_util::io::SyncIoBridge;
 
-use crate::slot::write_whole;
+use crate::{
+    fault::{gone, is_full},
+    slot::write_whole,
+};
 
 mod root;
 mod unpack;
@@ -76,11 +75,11 @@ impl Images {
         fs::create_dir_all(&rootfs).map_err(storing)?;
         let root = root::Root::open(&rootfs).map_err(storing)?;
         let mut stream = Hashed { inner: tar, hash: Sha256::new() };
-        let room = unpack::Room { folder: &self.folder, reserve_mib: self.reserve_mib };
+        let space = unpack::Space { folder: &self.folder, reserve_mib: self.reserve_mib };
         let size_bytes = match decoded(&mut stream) {
             Err(error) => return Err(ImportError::Read(error)),
             Ok(mut decoded) => {
-                let size_bytes = unpack::unpack(&mut decoded, &root, &room)?;
+                let size_bytes = unpack::unpack(&mut decoded, &root, &space)?;
                 // A tar ends before its stream does, and the digest is of the whole stream.
                 io::copy(&mut decoded, &mut io::sink()).map_err(ImportError::Read)?;
                 size_bytes
@@ -111,14 +110,11 @@ struct Unfinished(PathBuf);
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        match fs::remove_dir_all(&self.0) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "an unfinished import stays until the next start"
-                );
-            }
-            _ => {}
+        if let Err(error) = gone(fs::remove_dir_all(&self.0)) {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "an unfinished import stays until the next start"
+            );
         }
     }
 }
@@ -150,15 +146,7 @@ fn internal(error: impl std::error::Error + Send + Sync + 'static) -> ImportErro
 }
 
 fn storing(error: io::Error) -> ImportError {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ImportError::DiskFull,
-        _ => internal(error),
-    }
-}
-
-/// Whether the folder holds a whole image.
-pub(crate) fn is_whole(folder: &Path) -> bool {
-    folder.join("image.json").is_file() && folder.join("rootfs").is_dir()
+    if is_full(&error) { ImportError::DiskFull } else { internal(error) }
 }
 
 #[cfg(test)]

@@ -1,12 +1,35 @@
 //! Runs sandboxes on this host.
+//!
+//! [`LocalZone`] is what an appliance holds. Read from there: `sandbox` is the task that owns one,
+//! `bringup` how it comes to be, `pool` those that wait, `adopt` what a restart makes of them.
 
+mod admission;
+mod adopt;
+mod adoption;
+mod bringup;
 mod bundle;
 mod cgroup;
 mod config;
 mod disk;
+mod events;
+mod fault;
+mod host;
 mod image;
+mod janitor;
 pub mod keeper;
+mod local;
 pub mod network;
+mod pool;
 mod process;
 mod runsc;
+mod sandbox;
+mod selftest;
 mod slot;
+mod teardown;
+
+pub use cgroup::CgroupError;
+pub use config::{Limits, Warm, ZoneConfig};
+pub use local::{LocalZone, StartError};
+pub use runsc::{Features, ProbeError, RunscVersion, RuntimeFacts};
+pub use selftest::SelfTestError;
+pub use teardown::{TearDownError, tear_down};

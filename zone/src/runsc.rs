@@ -5,7 +5,6 @@
 
 use std::{
     collections::BTreeSet,
-    ffi::OsString,
     fmt, fs, io,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
@@ -188,28 +187,20 @@ impl Runsc {
         &self.path
     }
 
-    /// Holds the state files of every container.
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
-    }
-
     /// Where runsc takes readable network settings for a sign that it is in the host's network.
     pub(crate) fn needs_hidden_proc_sys_net(&self, kernel: &str) -> bool {
         self.version <= LAST_THAT_READS_RMEM && kernel_version(kernel) >= Some((6, 11))
     }
 
     /// Creates and starts in one call, and returns once the sandbox's first process runs.
-    pub(crate) fn run_arguments(&self, run: &RunCommand<'_>) -> Vec<OsString> {
-        let with = |name: &str, value: &Path| {
-            let mut argument = OsString::from(name);
-            argument.push(value);
-            argument
-        };
-        let mut arguments: Vec<OsString> = vec![
+    pub(crate) fn run_arguments(&self, run: &RunCommand<'_>) -> Vec<String> {
+        // The zone refuses folders that are not UTF-8 at its start.
+        let with = |name: &str, value: &Path| format!("{name}{}", value.display());
+        let mut arguments: Vec<String> = vec![
             with("--root=", &self.root),
             with("--log=", run.log),
             "--log-format=text".into(),
-            format!("--platform={PLATFORM}").into(),
+            format!("--platform={PLATFORM}"),
             // The keeper places it in our cgroup, which is 20 to 30 ms faster.
             "--ignore-cgroups".into(),
             with("--overlay2=root:dir=", run.filestore),
@@ -224,17 +215,13 @@ impl Runsc {
         arguments.extend(["run".into(), "-detach".into()]);
         arguments.push(with("-pid-file=", run.pid_file));
         arguments.push(with("-bundle=", run.bundle));
-        arguments.push(run.container.to_string().into());
+        arguments.push(run.container.to_string());
         arguments
-    }
-
-    /// runsc's own records of a container that is gone: with no cgroup of its own making, files in
-    /// its root are all it leaves.
-    pub(crate) fn forget(&self, container: ContainerId) -> io::Result<()> {
-        forget(&self.root, container)
     }
 }
 
+/// runsc's own records of a container that is gone: with no cgroup of its own making, files in its
+/// root are all it leaves.
 pub(crate) fn forget(root: &Path, container: ContainerId) -> io::Result<()> {
     let name = container.to_string();
     let entries = match fs::read_dir(root) {
@@ -283,9 +270,12 @@ async fn ask(program: &Path, argument: &'static str, scratch: &Path) -> Result<S
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => ProbeError::Missing(program.to_owned()),
-            _ => failed(source),
+        .map_err(|source| {
+            if source.kind() == io::ErrorKind::NotFound {
+                ProbeError::Missing(program.to_owned())
+            } else {
+                failed(source)
+            }
         })?;
     let group = child.id();
     let Ok(ended) = tokio::time::timeout(PROBE_TIMEOUT, child.wait()).await else {
@@ -398,8 +388,7 @@ mod tests {
                 log: Path::new("/s/c/runsc.log"),
                 pid_file: Path::new("/s/c/pid"),
             };
-            let arguments = runsc(20_240_729, features).run_arguments(&run);
-            arguments.join(std::ffi::OsStr::new(" ")).into_string().unwrap()
+            runsc(20_240_729, features).run_arguments(&run).join(" ")
         };
         let common = "--root=/run/z/r --log=/s/c/runsc.log --log-format=text --platform=ptrace \
                       --ignore-cgroups --overlay2=root:dir=/run/z/m/c";

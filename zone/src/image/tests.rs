@@ -207,7 +207,7 @@ async fn a_small_disk_is_full_and_clean_again() {
     let at = folder.path().join("m");
     disks.make(folder.path().join("d.img"), at.clone(), 16).await.unwrap();
     let images = Images::open(at.join("images"), 0).unwrap();
-    let archive = Archive::new().file("big", &[7; 20 << 20]).bytes();
+    let archive = Archive::new().file("big", &vec![7; 20 << 20]).bytes();
     let full = images.import(Box::new(io::Cursor::new(archive)), &SystemRandom).await;
     assert!(matches!(full, Err(ImportError::DiskFull)), "{full:?}");
     assert_eq!(fs::read_dir(at.join("images")).unwrap().count(), 0);

@@ -17,7 +17,10 @@ use super::{
     root::{Folder, Root},
     storing,
 };
-use crate::bundle::{AGENT_PATH, BOOT_ID_PATH};
+use crate::{
+    bundle::{AGENT_PATH, BOOT_ID_PATH},
+    fault::is_full,
+};
 
 /// Blocks of nothing but zeros stay holes.
 const BLOCK: usize = 4096;
@@ -29,12 +32,12 @@ const MAX_ENTRIES: u64 = 5_000_000;
 const RESERVED: &str = ".sandboxo";
 
 /// Where it all goes, and how much must stay free there.
-pub(super) struct Room<'a> {
+pub(super) struct Space<'a> {
     pub(super) folder: &'a Path,
     pub(super) reserve_mib: u64,
 }
 
-impl Room<'_> {
+impl Space<'_> {
     fn check(&self) -> Result<(), ImportError> {
         match crate::disk::free_mib(self.folder) {
             Ok(free) if free < self.reserve_mib => Err(ImportError::DiskFull),
@@ -45,11 +48,15 @@ impl Room<'_> {
 }
 
 /// Gives the sum of the files' sizes.
-pub(super) fn unpack(tar: &mut dyn Read, root: &Root, room: &Room<'_>) -> Result<u64, ImportError> {
+pub(super) fn unpack(
+    tar: &mut dyn Read,
+    root: &Root,
+    space: &Space<'_>,
+) -> Result<u64, ImportError> {
     let mut archive = tar::Archive::new(tar);
     let entries = archive.entries().map_err(ImportError::Read)?;
     let mut unpacking =
-        Unpacking { root, room, written: 0, unchecked: CHECK_EVERY, folders: Vec::new() };
+        Unpacking { root, space, written: 0, unchecked: CHECK_EVERY, folders: Vec::new() };
     let mut count = 0;
     for entry in entries {
         unpacking.entry(&mut entry.map_err(damaged)?)?;
@@ -67,20 +74,23 @@ pub(super) fn unpack(tar: &mut dyn Read, root: &Root, room: &Room<'_>) -> Result
 
 /// The reader's own complaints are about the archive; those of the stream are not.
 fn damaged(error: io::Error) -> ImportError {
-    match error.kind() {
-        io::ErrorKind::Other | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
-            ImportError::Rejected(format!("the archive is damaged: {error}"))
-        }
-        io::ErrorKind::UnexpectedEof => {
-            ImportError::Rejected("the archive ends in the middle".into())
-        }
-        _ => ImportError::Read(error),
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        return ImportError::Rejected("the archive ends in the middle".into());
+    }
+    let is_content = matches!(
+        error.kind(),
+        io::ErrorKind::Other | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput
+    );
+    if is_content {
+        ImportError::Rejected(format!("the archive is damaged: {error}"))
+    } else {
+        ImportError::Read(error)
     }
 }
 
 struct Unpacking<'a> {
     root: &'a Root,
-    room: &'a Room<'a>,
+    space: &'a Space<'a>,
     written: u64,
     unchecked: u64,
     /// Modes and times of folders, set when nothing is put into them any more.
@@ -96,6 +106,7 @@ struct Meta {
 }
 
 impl Unpacking<'_> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "whatever else there is, is refused")]
     fn entry(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), ImportError> {
         let path = entry.path().map_err(damaged)?.into_owned();
         let refused = |why: &str| ImportError::Rejected(format!("{}: {why}", path.display()));
@@ -118,7 +129,7 @@ impl Unpacking<'_> {
         let Some(name) = inside.file_name() else {
             return Err(refused("the root must be a folder"));
         };
-        let above = inside.parent().unwrap_or(Path::new(""));
+        let above = inside.parent().unwrap_or_else(|| Path::new(""));
         let folder = self.root.folder(above).map_err(|error| failed_at(&path, error))?;
         let failed = |error| failed_at(&path, error);
         match kind {
@@ -144,12 +155,13 @@ impl Unpacking<'_> {
                 if target == inside {
                     return Ok(());
                 }
-                let existing = self.root.existing(&target).map_err(|error| match error.kind() {
-                    io::ErrorKind::NotFound => refused(&format!(
-                        "its hard link's target {} is not there",
-                        target.display()
-                    )),
-                    _ => failed(error),
+                let existing = self.root.existing(&target).map_err(|error| {
+                    if error.kind() == io::ErrorKind::NotFound {
+                        let target = target.display();
+                        refused(&format!("its hard link's target {target} is not there"))
+                    } else {
+                        failed(error)
+                    }
                 })?;
                 replace(&folder, name).map_err(failed)?;
                 // Owner, mode and content are the target's.
@@ -168,7 +180,7 @@ impl Unpacking<'_> {
             }
             // Comments and the like.
             EntryType::XGlobalHeader => return Ok(()),
-            other => return Err(refused(&format!("entries of type {other:?} are not known"))),
+            _ => return Err(refused(&format!("entries of type {kind:?} are not known"))),
         }
         // The owner first: a change of owner clears the set-user bit.
         folder.set_owner(name, meta.uid, meta.gid).map_err(failed)?;
@@ -183,7 +195,7 @@ impl Unpacking<'_> {
         let Some(name) = inside.file_name() else {
             return Ok(());
         };
-        let above = self.root.folder(inside.parent().unwrap_or(Path::new("")))?;
+        let above = self.root.folder(inside.parent().unwrap_or_else(|| Path::new("")))?;
         match above.stat(name)? {
             Some(stat) if kind(&stat) == libc::S_IFDIR => {}
             Some(_) => {
@@ -197,7 +209,7 @@ impl Unpacking<'_> {
 
     fn attributes(&self, inside: &Path, attributes: &[(String, Vec<u8>)]) -> io::Result<()> {
         let Some(name) = inside.file_name() else { return Ok(()) };
-        let above = self.root.folder(inside.parent().unwrap_or(Path::new("")))?;
+        let above = self.root.folder(inside.parent().unwrap_or_else(|| Path::new("")))?;
         attributes.iter().try_for_each(|(key, value)| above.set_attribute(name, key, value))
     }
 
@@ -220,7 +232,7 @@ impl Unpacking<'_> {
             self.unchecked += count as u64;
             if self.unchecked >= CHECK_EVERY {
                 self.unchecked = 0;
-                self.room.check()?;
+                self.space.check()?;
             }
         }
         file.set_len(length).map_err(|error| failed_at(path, error))?;
@@ -231,8 +243,8 @@ impl Unpacking<'_> {
     fn finish_folders(&mut self) -> Result<(), ImportError> {
         for (inside, meta) in std::mem::take(&mut self.folders).into_iter().rev() {
             let finish = || -> io::Result<()> {
-                let above = self.root.folder(inside.parent().unwrap_or(Path::new("")))?;
-                let name = inside.file_name().unwrap_or(OsStr::new("."));
+                let above = self.root.folder(inside.parent().unwrap_or_else(|| Path::new("")))?;
+                let name = inside.file_name().unwrap_or_else(|| OsStr::new("."));
                 // A later entry may have put something else in its place.
                 if above.stat(name)?.is_some_and(|stat| kind(&stat) == libc::S_IFDIR) {
                     above.set_owner(name, meta.uid, meta.gid)?;
@@ -249,21 +261,22 @@ impl Unpacking<'_> {
 
 /// What the file system refuses because of the archive's names is the archive's fault.
 fn failed_at(path: &Path, error: io::Error) -> ImportError {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ImportError::DiskFull,
+    let is_name = matches!(
+        error.kind(),
         // Not found: a folder that is a link to nothing.
         io::ErrorKind::NotFound
-        | io::ErrorKind::NotADirectory
-        | io::ErrorKind::IsADirectory
-        | io::ErrorKind::InvalidFilename
-        | io::ErrorKind::DirectoryNotEmpty
-        | io::ErrorKind::InvalidInput => {
-            ImportError::Rejected(format!("{}: {error}", path.display()))
-        }
-        _ if matches!(error.raw_os_error(), Some(libc::ELOOP)) => {
-            ImportError::Rejected(format!("{}: {error}", path.display()))
-        }
-        _ => internal(At { path: path.to_owned(), source: error }),
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::InvalidFilename
+            | io::ErrorKind::DirectoryNotEmpty
+            | io::ErrorKind::InvalidInput
+    );
+    if is_full(&error) {
+        ImportError::DiskFull
+    } else if is_name || error.raw_os_error() == Some(libc::ELOOP) {
+        ImportError::Rejected(format!("{}: {error}", path.display()))
+    } else {
+        internal(At { path: path.to_owned(), source: error })
     }
 }
 
@@ -307,7 +320,7 @@ pub(super) fn make_places(root: &Root) -> Result<(), ImportError> {
         }
         for file in [AGENT_PATH, BOOT_ID_PATH] {
             let file = Path::new(file.trim_start_matches('/'));
-            let folder = root.folder(file.parent().unwrap_or(Path::new("")))?;
+            let folder = root.folder(file.parent().unwrap_or_else(|| Path::new("")))?;
             let name = file.file_name().unwrap_or_default();
             if folder.stat(name)?.is_none() {
                 folder.make_file(name)?;
@@ -315,9 +328,12 @@ pub(super) fn make_places(root: &Root) -> Result<(), ImportError> {
         }
         Ok(())
     };
-    make().map_err(|error| match error.kind() {
-        io::ErrorKind::NotADirectory => ImportError::Rejected(error.to_string()),
-        _ => storing(error),
+    make().map_err(|error| {
+        if error.kind() == io::ErrorKind::NotADirectory {
+            ImportError::Rejected(error.to_string())
+        } else {
+            storing(error)
+        }
     })
 }
 

@@ -1,0 +1,457 @@
+//! From nothing to a sandbox whose agent has greeted, in stages.
+//!
+//! ```text
+//! Slotted ─► Equipped (disk, network, cgroup, bundle) ─► Running ─► Connected
+//! ```
+//!
+//! Each stage owns what exists by then; dropped unfinished, it hands all of it to the janitor.
+//! Steps are never cut in the middle: whoever wants a start to end cancels a token that is looked
+//! at between them and while something is waited for.
+
+use std::{fs, io, os::fd::OwnedFd, process::ExitStatus, sync::Arc, time::Duration};
+
+use sandboxo_channel::{ChannelError, Claim, Hello, Request, Response, ZoneEnd, attach};
+use sandboxo_tasks::Stop;
+use sandboxo_zone_protocol::{CreateError, NetworkMode};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::{
+    bundle::{self, Bundle},
+    cgroup::{CgroupError, Group, GroupLimits, Weight},
+    config::SlotPaths,
+    disk::DiskError,
+    fault::is_full,
+    host::Host,
+    janitor::{NetworkRemains, Remains},
+    keeper::{CallError, Launch, Stdin, WaitError},
+    network::{Lease, LeaseRecord, NetworkError},
+    process::{Process, ProcessMark},
+    runsc::RunCommand,
+    slot::{ClaimRecord, ContainerId, Shape, Slot},
+};
+
+/// Of runsc's log and the sandbox's output, for an error.
+const TAIL: usize = 2000;
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
+/// An agent that lives answers a greeting within milliseconds, on a busy host within seconds.
+pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Until a claim names it.
+const HOSTNAME: &str = "sandbox";
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BringUpError {
+    #[error("it was told to stop")]
+    Cancelled,
+    #[error("it took longer than {0:?}; {1}")]
+    TimedOut(Duration, String),
+    #[error("make its disk")]
+    Disk(#[from] DiskError),
+    #[error("make its network")]
+    Network(#[from] NetworkError),
+    #[error("make its cgroup")]
+    Cgroup(#[from] CgroupError),
+    #[error("{doing}")]
+    Io { doing: &'static str, source: io::Error },
+    #[error("ask the keeper to start runsc")]
+    Keeper(#[from] CallError),
+    #[error("wait for runsc")]
+    Wait(#[from] WaitError),
+    #[error("runsc ended with {status}; {said}")]
+    Runsc { status: ExitStatus, said: String },
+    #[error("it ended while it started; {0}")]
+    Ended(String),
+    #[error("talk to its agent; {said}")]
+    Agent { said: String, source: ChannelError },
+    #[error("its agent refuses: {0}")]
+    Refused(String),
+}
+
+impl BringUpError {
+    fn at(doing: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| {
+            if is_full(&source) { Self::Disk(DiskError::Full) } else { Self::Io { doing, source } }
+        }
+    }
+}
+
+impl From<BringUpError> for CreateError {
+    fn from(error: BringUpError) -> Self {
+        match error {
+            BringUpError::Cancelled => Self::Killed,
+            BringUpError::TimedOut(after, _) => Self::TimedOut(after),
+            BringUpError::Disk(DiskError::Full) => Self::DiskFull,
+            BringUpError::Disk(_)
+            | BringUpError::Network(_)
+            | BringUpError::Cgroup(_)
+            | BringUpError::Io { .. }
+            | BringUpError::Keeper(_)
+            | BringUpError::Wait(_)
+            | BringUpError::Runsc { .. }
+            | BringUpError::Ended(_)
+            | BringUpError::Agent { .. }
+            | BringUpError::Refused(_) => Self::Runtime(Box::new(error)),
+        }
+    }
+}
+
+/// What a container has on this host.
+pub(crate) struct Holdings {
+    pub(crate) host: Arc<Host>,
+    pub(crate) slot: Slot,
+    pub(crate) paths: SlotPaths,
+    pub(crate) group: Group,
+    pub(crate) lease: Option<Lease>,
+    /// It stays when this value goes.
+    left: bool,
+}
+
+impl Holdings {
+    pub(crate) fn new(host: Arc<Host>, slot: Slot, lease: Option<Lease>) -> Self {
+        let paths = host.layout.slot(slot.container);
+        let group = host.cgroups.group(&slot.container.to_string());
+        Self { host, slot, paths, group, lease, left: false }
+    }
+
+    /// Changes the record; the one on disk first.
+    pub(crate) fn record(&mut self, change: impl FnOnce(&mut Slot)) -> io::Result<()> {
+        let mut slot = self.slot.clone();
+        change(&mut slot);
+        slot.store(&self.paths)?;
+        self.slot = slot;
+        Ok(())
+    }
+
+    /// Everything of it goes; resolves once it has.
+    pub(crate) async fn end(mut self) {
+        let removed = self.remove();
+        if removed.await.is_err() {
+            // The process stops, and the next one goes on with it.
+        }
+    }
+
+    fn remove(&mut self) -> tokio::sync::oneshot::Receiver<()> {
+        self.left = true;
+        let network = self.lease.take().map(NetworkRemains::Lease);
+        self.host.janitor.remove(Remains { container: self.slot.container, network })
+    }
+
+    fn leave(&mut self) {
+        self.left = true;
+    }
+
+    /// What runsc and the sandbox said last. runsc's whole log is kept, since the slot goes.
+    fn said(&self) -> String {
+        if let Err(error) = fs::copy(self.paths.runsc_log(), self.host.layout.failed_start_log()) {
+            tracing::debug!(%error, "keep runsc's log");
+        }
+        let logs = [("runsc", self.paths.runsc_log()), ("output", self.paths.output())];
+        let said = logs.into_iter().filter_map(|(name, path)| {
+            let said = tail(&path).ok().filter(|said| !said.is_empty())?;
+            Some(format!("{name} said: {said:?}"))
+        });
+        let said: Vec<_> = said.collect();
+        if said.is_empty() { "nothing was said".to_owned() } else { said.join("; ") }
+    }
+}
+
+impl Drop for Holdings {
+    fn drop(&mut self) {
+        if !self.left {
+            drop(self.remove());
+        }
+    }
+}
+
+fn tail(path: &std::path::Path) -> io::Result<String> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = fs::File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL as u64)))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL as u64).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+/// A sandbox whose agent has greeted.
+pub(crate) struct Connected {
+    pub(crate) holdings: Holdings,
+    pub(crate) process: Process,
+    pub(crate) end: ZoneEnd,
+    /// To attach again, should the keeper have told the agent that the zone is gone.
+    pub(crate) channel: OwnedFd,
+}
+
+impl Connected {
+    pub(crate) fn shape(&self) -> Shape {
+        self.holdings.slot.shape
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.process.has_ended() && self.end.why_closed().is_none()
+    }
+
+    /// Ends it; resolves once nothing of it is left.
+    pub(crate) async fn finish(self) {
+        self.process.kill();
+        self.holdings.end().await;
+    }
+
+    /// It goes on without this process.
+    pub(crate) fn leave(mut self) {
+        self.holdings.leave();
+    }
+
+    /// Makes it somebody's. Written down before the agent is told: a zone that dies in between
+    /// finds out from the agent whether it was.
+    pub(crate) async fn claim(
+        &mut self,
+        record: ClaimRecord,
+        mut claim: Claim,
+    ) -> Result<(), BringUpError> {
+        let policy = record.network.clone();
+        self.holdings
+            .record(|slot| slot.claim = Some(record))
+            .map_err(BringUpError::at("write down the claim"))?;
+        if let Some(lease) = &self.holdings.lease {
+            claim.nameservers = lease.nameservers();
+            if !(policy.allow.is_empty() && policy.deny.is_empty()) {
+                lease.apply(&policy).await?;
+            }
+        }
+        let group = &self.holdings.group;
+        group.set_weight(Weight::Normal).map_err(BringUpError::at("set its share"))?;
+        match timeout(CLAIM_TIMEOUT, self.end.request(Request::Claim(claim))).await {
+            Ok(Ok(Response::Claimed)) => Ok(()),
+            Ok(Ok(Response::Refused(why))) => Err(BringUpError::Refused(why)),
+            Ok(Ok(Response::Pong)) => Err(BringUpError::Refused("it answered a ping".into())),
+            Ok(Err(source)) => Err(self.agent_failed(source)),
+            Err(_late) => Err(BringUpError::TimedOut(CLAIM_TIMEOUT, self.holdings.said())),
+        }
+    }
+
+    pub(crate) async fn ping(&self) -> Result<(), BringUpError> {
+        match timeout(HELLO_TIMEOUT, self.end.request(Request::Ping)).await {
+            Ok(Ok(Response::Pong)) => Ok(()),
+            Ok(Ok(other)) => Err(BringUpError::Refused(format!("it answered {other:?}"))),
+            Ok(Err(source)) => Err(self.agent_failed(source)),
+            Err(_late) => Err(BringUpError::TimedOut(HELLO_TIMEOUT, self.holdings.said())),
+        }
+    }
+
+    fn agent_failed(&self, source: ChannelError) -> BringUpError {
+        BringUpError::Agent { said: self.holdings.said(), source }
+    }
+}
+
+/// A new sandbox of this shape, within the host's start timeout. `cancel` ends the attempt.
+pub(crate) async fn bring_up(
+    host: &Arc<Host>,
+    shape: Shape,
+    weight: Weight,
+    cancel: &Stop,
+) -> Result<Connected, BringUpError> {
+    let give_up = Instant::now() + host.start_timeout;
+    let go_on = || if cancel.is_cancelled() { Err(BringUpError::Cancelled) } else { Ok(()) };
+    let slotted = Slotted::make(host, shape)?;
+    go_on()?;
+    let equipped = slotted.equip(weight).await?;
+    go_on()?;
+    let running = equipped.start(give_up, cancel).await?;
+    go_on()?;
+    running.connect(give_up, cancel).await
+}
+
+/// Written down, and nothing else.
+struct Slotted(Holdings);
+
+impl Slotted {
+    fn make(host: &Arc<Host>, shape: Shape) -> Result<Self, BringUpError> {
+        let slot = Slot {
+            format: Slot::FORMAT,
+            container: ContainerId::random(&*host.random),
+            keeper_boot: host.keeper.boot_id(),
+            host_boot: host.boot.clone(),
+            shape,
+            lease: None,
+            process: None,
+            claim: None,
+        };
+        let holdings = Holdings::new(host.clone(), slot, None);
+        fs::create_dir_all(&holdings.paths.folder).map_err(BringUpError::at("make its slot"))?;
+        holdings.slot.store(&holdings.paths).map_err(BringUpError::at("write its slot"))?;
+        Ok(Self(holdings))
+    }
+
+    async fn equip(self, weight: Weight) -> Result<Equipped, BringUpError> {
+        let Self(mut holdings) = self;
+        let (host, shape) = (holdings.host.clone(), holdings.slot.shape);
+        if shape.mode == NetworkMode::Full {
+            let lease = host.network.lease().await?;
+            let record: LeaseRecord = lease.record().clone();
+            holdings.lease = Some(lease);
+            holdings
+                .record(|slot| slot.lease = Some(record))
+                .map_err(BringUpError::at("write down its network"))?;
+        }
+        let container = holdings.slot.container.to_string();
+        let limits = GroupLimits::of(&shape.resources);
+        let group = host.cgroups.create(&container, &limits)?;
+        group.set_weight(weight).map_err(BringUpError::at("set its share"))?;
+        let paths = holdings.paths.clone();
+        host.disks.make(paths.disk_image(), paths.mount.clone(), shape.resources.disk_mib).await?;
+        holdings.write_bundle()?;
+        Ok(Equipped(holdings))
+    }
+}
+
+impl Holdings {
+    fn write_bundle(&self) -> Result<(), BringUpError> {
+        let (host, paths, shape) = (&self.host, &self.paths, self.slot.shape);
+        let boot_id = paths.boot_id();
+        let rootfs = host.layout.rootfs(shape.image);
+        let config = bundle::config(&Bundle {
+            rootfs: &rootfs,
+            agent: &host.agent,
+            boot_id: &boot_id,
+            hostname: HOSTNAME,
+            netns: self.lease.as_ref().map(Lease::netns_path),
+            memory_mib: shape.resources.memory_mib,
+        });
+        let mut random = [0; 16];
+        host.random.fill(&mut random);
+        fs::write(boot_id, uuid(random)).map_err(BringUpError::at("write its boot id"))?;
+        fs::write(paths.bundle_config(), config.to_string())
+            .map_err(BringUpError::at("write its bundle"))
+    }
+}
+
+fn uuid(random: [u8; 16]) -> String {
+    let number = u128::from_be_bytes(random);
+    // Version 4, variant 1.
+    let number = number & !(0xf << 76) | (4 << 76);
+    let hex = format!("{:032x}", number & !(3 << 62) | (2 << 62));
+    let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+    format!("{}-{}-{}-{}-{}\n", part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32))
+}
+
+/// All that runsc needs.
+struct Equipped(Holdings);
+
+impl Equipped {
+    async fn start(self, give_up: Instant, cancel: &Stop) -> Result<Running, BringUpError> {
+        let Self(mut holdings) = self;
+        let host = holdings.host.clone();
+        let container = holdings.slot.container;
+        let pid_file = holdings.paths.pid_file();
+        let log = holdings.paths.runsc_log();
+        let args = host.runsc.run_arguments(&RunCommand {
+            container,
+            bundle: &holdings.paths.folder,
+            network: holdings.slot.shape.mode,
+            filestore: &holdings.paths.mount,
+            log: &log,
+            pid_file: &pid_file,
+        });
+        let launch = Launch {
+            label: container.to_string(),
+            meta: String::new(),
+            program: host.runsc.path().to_owned(),
+            args,
+            env: vec![("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())],
+            stdin: Stdin::Channel,
+            log: holdings.paths.output(),
+            cgroups: holdings.group.procs_files(),
+            netns: None,
+            oom_score_adj: None,
+        };
+        let spawned = host.keeper.spawn(launch).await?;
+        let waited = tokio::select! {
+            waited = timeout_at(give_up, host.keeper.wait(spawned.pid)) => waited,
+            () = cancel.cancelled() => return Err(BringUpError::Cancelled),
+        };
+        let Ok(status) = waited else {
+            return Err(BringUpError::TimedOut(host.start_timeout, holdings.said()));
+        };
+        let status = status?;
+        if !status.success() {
+            return Err(BringUpError::Runsc { status, said: holdings.said() });
+        }
+        let pid = fs::read_to_string(&pid_file).map_err(BringUpError::at("read its pid"))?;
+        let mark = pid
+            .trim()
+            .parse()
+            .map_err(|bad| io::Error::new(io::ErrorKind::InvalidData, bad))
+            .and_then(ProcessMark::of);
+        let process = match mark.and_then(Process::open) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(BringUpError::Ended(holdings.said()));
+            }
+            process => process.map_err(BringUpError::at("watch its process"))?,
+        };
+        holdings
+            .record(|slot| slot.process = Some(process.mark()))
+            .map_err(BringUpError::at("write down its process"))?;
+        let channel = spawned.channel.ok_or(CallError::Lost).map_err(BringUpError::Keeper)?;
+        Ok(Running { holdings, process, channel })
+    }
+}
+
+/// runsc has started it.
+pub(crate) struct Running {
+    pub(crate) holdings: Holdings,
+    pub(crate) process: Process,
+    pub(crate) channel: OwnedFd,
+}
+
+impl Running {
+    async fn connect(self, give_up: Instant, cancel: &Stop) -> Result<Connected, BringUpError> {
+        let after = self.holdings.host.start_timeout;
+        tokio::select! {
+            () = cancel.cancelled() => Err(BringUpError::Cancelled),
+            greeted = timeout_at(give_up, self.greet()) => match greeted {
+                Ok(greeted) => greeted.map(|(connected, _)| connected),
+                Err(_late) => Err(BringUpError::TimedOut(after, "its agent does not greet".into())),
+            },
+        }
+    }
+
+    /// Attaches, and waits for the agent's greeting or the sandbox's end.
+    pub(crate) async fn greet(self) -> Result<(Connected, Hello), BringUpError> {
+        let Self { holdings, process, channel } = self;
+        let end = attach_to(&holdings.host, &channel)?;
+        let hello = tokio::select! {
+            hello = end.hello() => hello,
+            () = process.ended() => return Err(BringUpError::Ended(holdings.said())),
+        };
+        let hello = match hello {
+            Ok(hello) => hello,
+            Err(source) => return Err(BringUpError::Agent { said: holdings.said(), source }),
+        };
+        Ok((Connected { holdings, process, end, channel }, hello))
+    }
+}
+
+/// A new end of the channel, with the newest epoch.
+pub(crate) fn attach_to(host: &Host, channel: &OwnedFd) -> Result<ZoneEnd, BringUpError> {
+    let channel = channel.try_clone().map_err(BringUpError::at("duplicate its channel"))?;
+    let attached = attach(channel, host.keeper.epoch());
+    let (end, driver) = attached.map_err(BringUpError::at("attach to its channel"))?;
+    host.tasks.spawn("agent channel", |stop| async move {
+        tokio::select! {
+            () = driver => {}
+            () = stop.cancelled() => {}
+        }
+    });
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boot_ids_look_like_the_kernels() {
+        assert_eq!(uuid([0xff; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff\n");
+        assert_eq!(uuid([0; 16]), "00000000-0000-4000-8000-000000000000\n");
+    }
+}

@@ -1,0 +1,36 @@
+//! What every part of the zone needs of this host, made once at the start.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use sandboxo_tasks::Tasks;
+use sandboxo_zone_protocol::{Clock, Random};
+
+use crate::{
+    cgroup::Cgroups,
+    config::{Layout, Limits},
+    disk::Disks,
+    image::Images,
+    janitor::Janitor,
+    keeper::Keeper,
+    network::Network,
+    runsc::Runsc,
+};
+
+pub(crate) struct Host {
+    pub(crate) layout: Layout,
+    pub(crate) limits: Limits,
+    pub(crate) start_timeout: Duration,
+    pub(crate) agent: PathBuf,
+    pub(crate) runsc: Runsc,
+    pub(crate) cgroups: Cgroups,
+    pub(crate) disks: Disks,
+    pub(crate) images: Images,
+    pub(crate) network: Network,
+    pub(crate) keeper: Keeper,
+    /// The kernel's, of this boot.
+    pub(crate) boot: String,
+    pub(crate) janitor: Janitor,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    pub(crate) tasks: Tasks,
+}

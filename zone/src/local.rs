@@ -1,0 +1,308 @@
+//! The zone of this process: the `Zone` trait over sandboxes of this host.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use sandboxo_channel::{OpenError, Target};
+use sandboxo_tasks::{Tasks, every};
+use sandboxo_zone_protocol::{
+    AGENT_PORT, ByteStream, Capacity, Clock, ConnectError, CreateError, ImageDigest, ImageInfo,
+    ImportError, Measured, NetworkPolicy, Random, SandboxId, SandboxSpec, Started, Timestamp, Zone,
+    ZoneError, ZoneEvent, ZoneInfo,
+};
+use tokio::{
+    io::AsyncRead,
+    sync::{Notify, mpsc},
+};
+
+use crate::{
+    admission::{HostView, Memory, admit},
+    adoption,
+    cgroup::{CgroupError, Cgroups},
+    config::{Layout, ZoneConfig},
+    disk::{self, Disks},
+    events::Ledger,
+    host::Host,
+    image::Images,
+    janitor::{self, Janitor, Tools},
+    keeper::{Keeper, KeeperConfig, KeeperError},
+    network::{Network, NetworkConfig, NetworkError},
+    pool::Pool,
+    runsc::{ProbeError, Runsc, RuntimeFacts, kernel_release},
+    sandbox::{Shared, Task},
+    selftest::{self, SelfTestError},
+    slot,
+};
+
+const PING: Duration = Duration::from_secs(5);
+/// The keeper's own group, beside those of containers.
+pub(crate) const KEEPER_GROUP: &str = "keeper";
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the path {0:?} is not UTF-8, and runsc could not be told of it")]
+    Path(PathBuf),
+    #[error("the path {0:?} is too long for the sockets in it (at most 60 bytes)")]
+    LongPath(PathBuf),
+    #[error("make or read {}", path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    #[error("there is no agent at {}: build it, or name it in the configuration", .0.display())]
+    NoAgent(PathBuf),
+    #[error("look at runsc")]
+    Runsc(#[from] ProbeError),
+    #[error("prepare cgroups")]
+    Cgroups(#[from] CgroupError),
+    #[error("reach the keeper")]
+    Keeper(#[from] KeeperError),
+    #[error("start the zone's network")]
+    Network(#[from] NetworkError),
+    #[error("the self-test failed")]
+    SelfTest(#[from] SelfTestError),
+}
+
+pub struct LocalZone {
+    config: ZoneConfig,
+    facts: RuntimeFacts,
+    shared: Arc<Shared>,
+}
+
+impl LocalZone {
+    /// Returns once what an earlier process left is adopted or removed, deadlines that passed
+    /// meanwhile are applied, and a sandbox has run.
+    pub async fn start(
+        mut config: ZoneConfig,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+        tasks: Tasks,
+    ) -> Result<Arc<Self>, StartError> {
+        make_folders(&mut config)?;
+        let layout = Layout::new(&config);
+        let runsc = Runsc::probe(&config.runsc, layout.runsc_root(), &layout.logs()).await?;
+        let cgroups = Cgroups::detect(&config.instance)?;
+        cgroups.prepare()?;
+        let kernel = kernel_release();
+        let facts = runsc.facts(cgroups.name(), kernel.clone());
+        let boot = slot::host_boot().map_err(folder(Path::new("/proc")))?;
+        let reserve = config.limits.disk_reserve_mib;
+        let images = Images::open(layout.images(), reserve).map_err(folder(&layout.images()))?;
+        let ledger = Ledger::open(layout.ended()).map_err(folder(&layout.ended()))?;
+
+        // Both share the folders that they mount in, which the keeper must find shared.
+        disk::share(&layout.mounts()).map_err(folder(&layout.mounts()))?;
+        let mut network = NetworkConfig::new(config.instance.clone());
+        network.resolvers.clone_from(&config.resolvers);
+        network.random = random.clone();
+        let network = Network::start(network, &tasks).await?;
+        let keeper = KeeperConfig {
+            program: config.keeper.clone(),
+            socket: layout.keeper_socket(),
+            log: layout.keeper_log(),
+            hide_proc_sys_net: runsc.needs_hidden_proc_sys_net(&kernel),
+            cgroups: cgroups.group(KEEPER_GROUP).folders(),
+        };
+        let (keeper, held) = Keeper::connect_or_start(keeper, &tasks).await?;
+
+        let (janitor, queue) = Janitor::new(tasks.stop());
+        let tools = Arc::new(Tools {
+            layout: layout.clone(),
+            cgroups: cgroups.clone(),
+            network: network.clone(),
+            keeper: keeper.clone(),
+        });
+        tasks.spawn_critical("zone janitor", |stop| janitor::run(queue, tools, stop));
+        let host = Arc::new(Host {
+            limits: config.limits,
+            start_timeout: config.start_timeout,
+            agent: config.agent.clone(),
+            disks: Disks::new(layout.disk_templates()),
+            layout,
+            runsc,
+            cgroups,
+            images,
+            network,
+            keeper,
+            boot,
+            janitor,
+            clock,
+            random,
+            tasks: tasks.clone(),
+        });
+        let shared = Arc::new(Shared {
+            host: host.clone(),
+            ledger,
+            pool: Arc::new(Pool::new(config.warm.clone())),
+            sandboxes: parking_lot::Mutex::default(),
+        });
+        adoption::adopt(&shared, held).await.map_err(folder(&host.layout.slots()))?;
+        if let Err(error) = selftest::run(&host).await {
+            if shared.sandboxes.lock().is_empty() && shared.pool.ready() == 0 {
+                host.janitor.settle(PING).await;
+                if let Err(error) = host.keeper.shut_down().await {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "end the keeper");
+                }
+            }
+            return Err(error.into());
+        }
+        let zone = Arc::new(Self { config, facts, shared });
+        let pool = zone.shared.pool.clone();
+        tasks.spawn_critical("zone pool", |stop| pool.run(host, stop));
+        let pinging = zone.clone();
+        tasks.spawn_critical("zone ping", |stop| async move {
+            let never = Notify::new();
+            every(PING, &never, stop, || async {
+                pinging.shared.ledger.ping(pinging.capacity());
+            })
+            .await;
+        });
+        Ok(zone)
+    }
+
+    pub fn facts(&self) -> &RuntimeFacts {
+        &self.facts
+    }
+
+    pub fn capacity(&self) -> Capacity {
+        let memory = Memory::read().map_or(0, |memory| memory.available_mib);
+        Capacity {
+            running: u32::try_from(self.shared.sandboxes.lock().len()).unwrap_or(u32::MAX),
+            limit: self.config.limits.sandboxes,
+            warm: self.shared.pool.ready(),
+            free_memory_mib: memory,
+            free_disk_mib: disk::free_mib(&self.config.state).unwrap_or(0),
+        }
+    }
+
+    /// What is there already, or a new one if the host can take it.
+    fn begin(&self, spec: SandboxSpec) -> Result<crate::sandbox::Handle, CreateError> {
+        let unavailable = |error: io::Error| CreateError::Runtime(Box::new(error));
+        let memory = Memory::read().map_err(unavailable)?;
+        let free_disk_mib = disk::free_mib(&self.config.state).map_err(unavailable)?;
+        let mut sandboxes = self.shared.sandboxes.lock();
+        if let Some(handle) = sandboxes.get(&spec.id) {
+            return Ok(handle.clone());
+        }
+        // Asked for again after it has ended, by somebody who doesn't know yet.
+        if self.shared.ledger.has_ended(spec.id) {
+            return Err(CreateError::Killed);
+        }
+        if !self.shared.host.images.contains(spec.image) {
+            return Err(CreateError::ImageNotFound(spec.image));
+        }
+        let promised = sandboxes.values().map(|handle| u64::from(handle.resources.memory_mib));
+        let view = HostView {
+            sandboxes: u32::try_from(sandboxes.len()).unwrap_or(u32::MAX),
+            promised_mib: promised.sum(),
+            memory,
+            free_disk_mib,
+        };
+        admit(&self.config.limits, &view, &spec.resources)?;
+        let tasks = &self.shared.host.tasks;
+        let (task, handle) = Task::new(&self.shared, spec.id, spec.resources, &tasks.stop());
+        sandboxes.insert(spec.id, handle.clone());
+        drop(sandboxes);
+        tasks.spawn("sandbox", |stop| task.create(spec, stop));
+        Ok(handle)
+    }
+
+    fn handle(&self, id: SandboxId) -> Option<crate::sandbox::Handle> {
+        self.shared.sandboxes.lock().get(&id).cloned()
+    }
+}
+
+#[async_trait]
+impl Zone for LocalZone {
+    fn info(&self) -> ZoneInfo {
+        ZoneInfo { name: self.config.name.clone(), region: self.config.region }
+    }
+
+    async fn create(&self, spec: SandboxSpec) -> Result<Started, CreateError> {
+        self.begin(spec)?.started().await
+    }
+
+    async fn kill(&self, id: SandboxId) -> Result<(), ZoneError> {
+        self.handle(id).ok_or(ZoneError::NotFound)?.kill().await;
+        Ok(())
+    }
+
+    async fn set_deadline(&self, id: SandboxId, deadline: Timestamp) -> Result<(), ZoneError> {
+        self.handle(id).ok_or(ZoneError::NotFound)?.set_deadline(deadline).await
+    }
+
+    async fn set_network(&self, id: SandboxId, policy: NetworkPolicy) -> Result<(), ZoneError> {
+        self.handle(id).ok_or(ZoneError::NotFound)?.set_network(policy).await
+    }
+
+    async fn measure(&self, id: SandboxId) -> Result<Measured, ZoneError> {
+        self.handle(id).ok_or(ZoneError::NotFound)?.measure().await
+    }
+
+    async fn connect(&self, id: SandboxId, port: u16) -> Result<Box<dyn ByteStream>, ConnectError> {
+        let handle = self.handle(id).ok_or(ConnectError::NotFound)?;
+        let end = handle.end().ok_or(ConnectError::NotFound)?;
+        let target = if port == AGENT_PORT { Target::Agent } else { Target::Port(port) };
+        match end.open(target).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(OpenError::PortClosed) => Err(ConnectError::PortClosed(port)),
+            Err(OpenError::TooMany) => Err(ConnectError::TooMany),
+            Err(OpenError::Lost) => Err(ConnectError::AgentLost),
+        }
+    }
+
+    async fn subscribe(&self) -> Result<mpsc::Receiver<ZoneEvent>, ZoneError> {
+        let boot_id = self.shared.host.keeper.boot_id();
+        Ok(self.shared.ledger.subscribe(boot_id, self.capacity()))
+    }
+
+    async fn acknowledge(&self, ended: Vec<SandboxId>) -> Result<(), ZoneError> {
+        self.shared.ledger.acknowledge(&ended).map_err(|error| ZoneError::Internal(Box::new(error)))
+    }
+
+    async fn import_image(
+        &self,
+        tar: Box<dyn AsyncRead + Send + Unpin>,
+    ) -> Result<ImageInfo, ImportError> {
+        let host = &self.shared.host;
+        host.images.import(tar, &*host.random).await
+    }
+
+    async fn keep_warm(&self, images: Vec<ImageDigest>) -> Result<(), ZoneError> {
+        let known = images.into_iter().filter(|image| self.shared.host.images.contains(*image));
+        self.shared.pool.keep_warm(known.collect());
+        Ok(())
+    }
+}
+
+fn folder(path: &Path) -> impl Fn(io::Error) -> StartError + use<> {
+    let path = path.to_owned();
+    move |source| StartError::Folder { path: path.clone(), source }
+}
+
+/// Paths become absolute: the keeper and runsc have other working folders.
+fn make_folders(config: &mut ZoneConfig) -> Result<(), StartError> {
+    for path in [&mut config.state, &mut config.run] {
+        fs::create_dir_all(&*path).map_err(folder(path))?;
+        *path = fs::canonicalize(&*path).map_err(folder(path))?;
+    }
+    config.agent = fs::canonicalize(&config.agent)
+        .map_err(|_missing| StartError::NoAgent(config.agent.clone()))?;
+    config.runsc = fs::canonicalize(&config.runsc)
+        .map_err(|_missing| ProbeError::Missing(config.runsc.clone()))?;
+    for path in [&config.state, &config.run, &config.agent, &config.runsc] {
+        if path.to_str().is_none() {
+            return Err(StartError::Path(path.clone()));
+        }
+    }
+    if config.run.as_os_str().len() > 60 {
+        return Err(StartError::LongPath(config.run.clone()));
+    }
+    let layout = Layout::new(config);
+    for path in [layout.slots(), layout.logs(), layout.mounts(), layout.runsc_root()] {
+        fs::create_dir_all(&path).map_err(folder(&path))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,482 @@
+//! One task for each sandbox: nobody else changes it, and it decides when it ends.
+//!
+//! Requests, the deadline, the process's end and the channel's loss meet here. The order in which
+//! they are looked at is that of the `select!`: who stops the zone leaves the sandbox as it is,
+//! who kills it comes before anything that it may be doing.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use sandboxo_channel::{Claim, ZoneEnd};
+use sandboxo_tasks::Stop;
+use sandboxo_zone_protocol::{
+    CreateError, EndReason, Ended, Measured, NetworkPolicy, Resources, SandboxId, SandboxSpec,
+    Started, Timestamp, ZoneError, ZoneSandbox,
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    bringup::{BringUpError, Connected, attach_to, bring_up},
+    cgroup::{GroupUsage, Weight},
+    disk,
+    events::Ledger,
+    host::Host,
+    pool::Pool,
+    slot::{ClaimRecord, Shape},
+};
+
+/// Requests that wait for one sandbox; a caller beyond waits for a place.
+const INBOX: usize = 16;
+/// How long a killed sandbox is waited for; after that the janitor goes on alone.
+const GONE_WITHIN: Duration = Duration::from_secs(3);
+/// The wall clock may be set; a deadline is compared with it at least this often.
+const LOOK_AT_CLOCK: Duration = Duration::from_secs(10);
+/// Between the loss of the channel and the news of the process's end.
+const NEWS_OF_DEATH: Duration = Duration::from_millis(500);
+/// A pool member may have died unseen.
+const WARM_TRIES: u32 = 2;
+
+/// What all sandboxes of the zone share.
+pub(crate) struct Shared {
+    pub(crate) host: Arc<Host>,
+    pub(crate) ledger: Ledger,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) sandboxes: Mutex<BTreeMap<SandboxId, Handle>>,
+}
+
+/// How to reach a sandbox's task.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    pub(crate) resources: Resources,
+    inbox: mpsc::Sender<Command>,
+    life: watch::Receiver<Life>,
+    kill: Stop,
+}
+
+#[derive(Clone)]
+pub(crate) enum Life {
+    Starting,
+    Live { started: Started, end: ZoneEnd },
+    Failed(Arc<CreateError>),
+    Ended,
+}
+
+enum Command {
+    SetDeadline(Timestamp, oneshot::Sender<Result<(), ZoneError>>),
+    SetNetwork(NetworkPolicy, oneshot::Sender<Result<(), ZoneError>>),
+    Measure(oneshot::Sender<Result<Measured, ZoneError>>),
+}
+
+impl Handle {
+    /// Once it is running, or has failed to.
+    pub(crate) async fn started(&self) -> Result<Started, CreateError> {
+        let mut life = self.life.clone();
+        let life = life.wait_for(|life| !matches!(life, Life::Starting)).await;
+        // Copied out: the guard is a lock.
+        match life.map(|life| life.clone()) {
+            Ok(Life::Live { started, .. }) => Ok(started),
+            Ok(Life::Failed(error)) => Err(again(&error)),
+            Ok(Life::Ended) => Err(CreateError::Killed),
+            Ok(Life::Starting) | Err(_) => Err(CreateError::Unavailable),
+        }
+    }
+
+    /// Resolves once it is gone. It is told to end even if the caller doesn't wait.
+    pub(crate) async fn kill(&self) {
+        self.kill.cancel();
+        let mut life = self.life.clone();
+        let over = |life: &Life| matches!(life, Life::Failed(_) | Life::Ended);
+        if life.wait_for(over).await.is_err() {
+            // Its task is gone without a word, and with it the sandbox.
+        }
+    }
+
+    /// The way to its agent, while it lives.
+    pub(crate) fn end(&self) -> Option<ZoneEnd> {
+        match &*self.life.borrow() {
+            Life::Live { end, .. } => Some(end.clone()),
+            Life::Starting | Life::Failed(_) | Life::Ended => None,
+        }
+    }
+
+    pub(crate) async fn set_deadline(&self, deadline: Timestamp) -> Result<(), ZoneError> {
+        self.ask(|reply| Command::SetDeadline(deadline, reply)).await
+    }
+
+    pub(crate) async fn set_network(&self, policy: NetworkPolicy) -> Result<(), ZoneError> {
+        self.ask(|reply| Command::SetNetwork(policy, reply)).await
+    }
+
+    pub(crate) async fn measure(&self) -> Result<Measured, ZoneError> {
+        self.ask(Command::Measure).await
+    }
+
+    /// A sandbox that ends meanwhile is not found.
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<T, ZoneError>>) -> Command,
+    ) -> Result<T, ZoneError> {
+        let (reply, answer) = oneshot::channel();
+        if self.inbox.send(command(reply)).await.is_err() {
+            return Err(ZoneError::NotFound);
+        }
+        answer.await.unwrap_or(Err(ZoneError::NotFound))
+    }
+}
+
+/// Several callers may have waited for one start.
+fn again(error: &Arc<CreateError>) -> CreateError {
+    match &**error {
+        CreateError::ImageNotFound(image) => CreateError::ImageNotFound(*image),
+        CreateError::LimitReached { what, limit } => {
+            CreateError::LimitReached { what, limit: *limit }
+        }
+        CreateError::DiskFull => CreateError::DiskFull,
+        CreateError::TimedOut(after) => CreateError::TimedOut(*after),
+        CreateError::Killed => CreateError::Killed,
+        CreateError::Unavailable => CreateError::Unavailable,
+        CreateError::Runtime(_) => CreateError::Runtime(Box::new(StartFailed(error.clone()))),
+    }
+}
+
+#[derive(Debug)]
+struct StartFailed(Arc<CreateError>);
+
+impl std::fmt::Display for StartFailed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("its start failed")
+    }
+}
+
+impl std::error::Error for StartFailed {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&*self.0)
+    }
+}
+
+/// A sandbox's task before it runs.
+pub(crate) struct Task {
+    shared: Arc<Shared>,
+    id: SandboxId,
+    inbox: mpsc::Receiver<Command>,
+    life: watch::Sender<Life>,
+    kill: Stop,
+}
+
+impl Drop for Task {
+    /// Also when it panics.
+    fn drop(&mut self) {
+        self.shared.sandboxes.lock().remove(&self.id);
+        // Whoever waits is told last, so that a repeat doesn't meet the old entry.
+        self.life.send_if_modified(|life| {
+            let over = matches!(life, Life::Failed(_) | Life::Ended);
+            if !over {
+                *life = Life::Ended;
+            }
+            true
+        });
+    }
+}
+
+impl Task {
+    /// The caller puts the handle into the map.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        id: SandboxId,
+        resources: Resources,
+        stop: &Stop,
+    ) -> (Self, Handle) {
+        let (sender, inbox) = mpsc::channel(INBOX);
+        let (life, watched) = watch::channel(Life::Starting);
+        let kill = stop.child_token();
+        let handle = Handle { resources, inbox: sender, life: watched, kill: kill.clone() };
+        (Self { shared: shared.clone(), id, inbox, life, kill }, handle)
+    }
+
+    /// Of a new sandbox.
+    pub(crate) async fn create(self, spec: SandboxSpec, stop: Stop) {
+        match self.start(spec).await {
+            Ok((connected, claim, warm)) => {
+                let started = Started { at: claim.started_at, warm };
+                self.live(connected, claim, started, stop).await;
+            }
+            Err(error) => {
+                if !stop.is_cancelled() {
+                    tracing::warn!(
+                        sandbox.id = %self.id,
+                        error = &error as &dyn std::error::Error,
+                        "a sandbox did not start"
+                    );
+                    // What it had is gone before anybody is told.
+                    self.shared.host.janitor.settle(GONE_WITHIN).await;
+                }
+                // The entry goes first, with the drop; then the waiting callers are woken.
+                let failed = Life::Failed(Arc::new(error));
+                self.life.send_if_modified(|life| {
+                    *life = failed;
+                    false
+                });
+            }
+        }
+    }
+
+    /// Of a sandbox that an earlier process has left running.
+    pub(crate) async fn adopt(self, connected: Connected, claim: ClaimRecord, stop: Stop) {
+        let started = Started { at: claim.started_at, warm: false };
+        self.live(connected, claim, started, stop).await;
+    }
+
+    async fn start(
+        &self,
+        spec: SandboxSpec,
+    ) -> Result<(Connected, ClaimRecord, bool), CreateError> {
+        let host = &self.shared.host;
+        let shape = Shape { image: spec.image, resources: spec.resources, mode: spec.network.mode };
+        let claim = claim_of(&spec);
+        let record = || ClaimRecord {
+            id: spec.id,
+            started_at: host.clock.now(),
+            deadline: spec.deadline,
+            network: spec.network.clone(),
+        };
+        for _try in 0..WARM_TRIES {
+            let Some(mut member) = self.shared.pool.take(&shape) else { break };
+            let record = record();
+            match member.claim(record.clone(), claim.clone()).await {
+                Ok(()) => return Ok((member, record, true)),
+                Err(error @ (BringUpError::Refused(_) | BringUpError::Network(_))) => {
+                    return Err(error.into());
+                }
+                Err(error) => tracing::warn!(
+                    sandbox.id = %self.id,
+                    error = &error as &dyn std::error::Error,
+                    "a pool member could not be claimed"
+                ),
+            }
+            if self.kill.is_cancelled() {
+                return Err(CreateError::Killed);
+            }
+        }
+        let mut connected = bring_up(host, shape, Weight::Normal, &self.kill).await?;
+        let record = record();
+        connected.claim(record.clone(), claim).await?;
+        Ok((connected, record, false))
+    }
+
+    async fn live(
+        mut self,
+        connected: Connected,
+        claim: ClaimRecord,
+        started: Started,
+        stop: Stop,
+    ) {
+        self.shared.ledger.started(ZoneSandbox {
+            id: self.id,
+            started_at: claim.started_at,
+            deadline: claim.deadline,
+        });
+        let end = connected.end.clone();
+        self.life.send_replace(Life::Live { started, end });
+        tracing::info!(sandbox.id = %self.id, warm = started.warm, "sandbox started");
+        let mut living = Living {
+            cpu: connected.holdings.group.usage().ok().map(|usage| (Instant::now(), usage)),
+            connected,
+            claim,
+        };
+        let Some(reason) = self.watch(&mut living, &stop).await else {
+            living.connected.leave();
+            return;
+        };
+        let ended = Ended { id: self.id, at: self.shared.host.clock.now(), reason };
+        // The end before the deed: a zone that dies in between finds a slot whose end is known.
+        self.shared.ledger.write_down(&ended);
+        if timeout(GONE_WITHIN, living.connected.finish()).await.is_err() {
+            tracing::warn!(sandbox.id = %self.id, "its remains are left to the janitor");
+        }
+        self.shared.ledger.ended(ended);
+    }
+
+    /// Why it ended; `None` when the zone stops.
+    async fn watch(&mut self, living: &mut Living, stop: &Stop) -> Option<EndReason> {
+        let mut standing = self.shared.host.keeper.standing();
+        let mut rejoined = standing.borrow_and_update().rejoined;
+        loop {
+            let left = living.time_left(self.shared.host.clock.now());
+            let Connected { process, end, .. } = &living.connected;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return None,
+                () = self.kill.cancelled() => return Some(EndReason::Killed),
+                () = process.ended() => return Some(living.cause_of_death()),
+                Ok(()) = standing.changed() => {
+                    // The keeper has told the agent that we are gone.
+                    let now = standing.borrow_and_update().rejoined;
+                    if now != rejoined {
+                        rejoined = now;
+                        if let Err(error) = self.reattach(living) {
+                            tracing::error!(
+                                sandbox.id = %self.id,
+                                error = &error as &dyn std::error::Error,
+                                "attach again"
+                            );
+                            return Some(EndReason::AgentLost);
+                        }
+                    }
+                }
+                () = end.closed() => {
+                    tracing::warn!(sandbox.id = %self.id, why = ?end.why_closed(), "channel lost");
+                    return Some(match timeout(NEWS_OF_DEATH, process.ended()).await {
+                        Ok(()) => living.cause_of_death(),
+                        Err(_lives) => EndReason::AgentLost,
+                    });
+                }
+                Some(command) = self.inbox.recv() => self.obey(living, command).await,
+                () = sleep(left.min(LOOK_AT_CLOCK)) => {
+                    if living.time_left(self.shared.host.clock.now()).is_zero() {
+                        return Some(EndReason::TimedOut);
+                    }
+                }
+            }
+        }
+    }
+
+    fn reattach(&self, living: &mut Living) -> Result<(), BringUpError> {
+        let connected = &mut living.connected;
+        connected.end = attach_to(&self.shared.host, &connected.channel)?;
+        self.life.send_modify(|life| {
+            if let Life::Live { end, .. } = life {
+                *end = connected.end.clone();
+            }
+        });
+        Ok(())
+    }
+
+    async fn obey(&self, living: &mut Living, command: Command) {
+        let answered = match command {
+            Command::SetDeadline(deadline, reply) => {
+                reply.send(self.set_deadline(living, deadline)).is_ok()
+            }
+            Command::SetNetwork(policy, reply) => {
+                reply.send(living.set_network(policy).await).is_ok()
+            }
+            Command::Measure(reply) => {
+                reply.send(living.measure(self.shared.host.clock.now())).is_ok()
+            }
+        };
+        if !answered { /* the caller went away; what was asked is done */ }
+    }
+
+    fn set_deadline(&self, living: &mut Living, deadline: Timestamp) -> Result<(), ZoneError> {
+        living.claim.deadline = deadline;
+        living.write_claim()?;
+        self.shared.ledger.set_deadline(self.id, deadline);
+        Ok(())
+    }
+}
+
+struct Living {
+    connected: Connected,
+    claim: ClaimRecord,
+    /// When processor time was read last, and what it was.
+    cpu: Option<(Instant, GroupUsage)>,
+}
+
+impl Living {
+    fn time_left(&self, now: Timestamp) -> Duration {
+        Duration::try_from(self.claim.deadline.duration_since(now)).unwrap_or(Duration::ZERO)
+    }
+
+    fn cause_of_death(&self) -> EndReason {
+        match self.connected.holdings.group.oom_kills() {
+            Ok(0) | Err(_) => EndReason::Crashed,
+            Ok(_) => EndReason::OutOfMemory,
+        }
+    }
+
+    fn write_claim(&mut self) -> Result<(), ZoneError> {
+        let claim = self.claim.clone();
+        self.connected.holdings.record(|slot| slot.claim = Some(claim)).map_err(internal)
+    }
+
+    /// A sandbox without a network keeps the rules and has nothing to apply them to.
+    async fn set_network(&mut self, policy: NetworkPolicy) -> Result<(), ZoneError> {
+        if let Some(lease) = &self.connected.holdings.lease {
+            lease.apply(&policy).await.map_err(internal)?;
+        }
+        self.claim.network = NetworkPolicy { mode: self.claim.network.mode, ..policy };
+        self.write_claim()
+    }
+
+    fn measure(&mut self, at: Timestamp) -> Result<Measured, ZoneError> {
+        let holdings = &self.connected.holdings;
+        let resources = holdings.slot.shape.resources;
+        let usage = holdings.group.usage().map_err(internal)?;
+        let disk = disk::usage(&holdings.paths.mount, resources.disk_mib).map_err(internal)?;
+        let now = Instant::now();
+        let before = self.cpu.replace((now, usage));
+        let total = u64::from(resources.memory_mib) << 20;
+        Ok(Measured {
+            at,
+            cpu_used_percent: before.map_or(0.0, |(then, before)| {
+                percent(usage.cpu.saturating_sub(before.cpu), now - then, resources.vcpus)
+            }),
+            memory_used_bytes: usage.memory_bytes.min(total),
+            memory_total_bytes: total,
+            memory_cache_bytes: usage.cache_bytes,
+            disk_used_bytes: disk.used,
+            disk_total_bytes: disk.total,
+        })
+    }
+}
+
+/// Of all its processors: 100 is everything it may use.
+fn percent(used: Duration, passed: Duration, vcpus: u32) -> f32 {
+    let vcpus = f32::from(u16::try_from(vcpus).unwrap_or(u16::MAX).max(1));
+    let most = passed.as_secs_f32() * vcpus;
+    if most > 0.0 { used.as_secs_f32() / most * 100.0 } else { 0.0 }
+}
+
+fn internal(error: impl std::error::Error + Send + Sync + 'static) -> ZoneError {
+    ZoneError::Internal(Box::new(error))
+}
+
+fn claim_of(spec: &SandboxSpec) -> Claim {
+    Claim {
+        sandbox_id: spec.id.label(),
+        template_id: spec.env.get("E2B_TEMPLATE_ID").cloned().unwrap_or_default(),
+        env: spec.env.clone(),
+        hostname: spec.hostname.clone(),
+        agent_token: spec.agent_token.as_ref().map(|token| token.expose().to_owned()),
+        user: spec.user.clone(),
+        workdir: spec.workdir.clone(),
+        nameservers: Vec::new(),
+        pids: spec.resources.pids,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_processors_at_full_speed_are_100_percent() {
+        let second = Duration::from_secs(1);
+        assert!((percent(second, second, 1) - 100.0).abs() < 0.01);
+        assert!((percent(second, second, 4) - 25.0).abs() < 0.01);
+        assert!(percent(second, Duration::ZERO, 1).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_shared_failure_keeps_its_kind_and_its_cause() {
+        let cause = std::io::Error::other("the cause");
+        let first = Arc::new(CreateError::Runtime(Box::new(cause)));
+        let CreateError::Runtime(second) = again(&first) else { panic!("another kind") };
+        assert_eq!(second.to_string(), "its start failed");
+        assert_eq!(second.source().unwrap().to_string(), "the cause");
+        let full = again(&Arc::new(CreateError::DiskFull));
+        assert!(matches!(full, CreateError::DiskFull));
+    }
+}

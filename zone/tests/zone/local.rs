@@ -1,0 +1,4 @@
+//! `LocalZone` as an appliance uses it.
+
+mod life;
+mod world;

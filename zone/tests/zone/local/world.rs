@@ -1,0 +1,261 @@
+//! A zone of a test's own, and what it has on the host.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use sandboxo_tasks::Tasks;
+use sandboxo_zone::{Limits, LocalZone, StartError, Warm, ZoneConfig, network::Network, tear_down};
+use sandboxo_zone_protocol::{
+    AGENT_PORT, Clock, ImageDigest, NetworkMode, NetworkPolicy, Random, Region, Resources,
+    SandboxId, SandboxSpec, SystemClock, SystemRandom, Zone, ZoneCode, ZoneEvent, ZoneReport,
+};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const ARGS: &str = "SANDBOXO_TEST_KEEPER";
+
+/// Not a test: the keeper that the zones of these tests start. Does nothing when tests run.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test has no configuration to read from")]
+#[expect(clippy::exit, reason = "the program's end is not the test's")]
+fn program() {
+    let Ok(args) = std::env::var(ARGS) else { return };
+    let mut args = args.split(' ');
+    assert_eq!(args.next(), Some("keeper"));
+    let code = sandboxo_keeper::run(args.map(Into::into));
+    std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
+}
+
+pub(crate) const SMALL: Resources =
+    Resources { vcpus: 1, memory_mib: 128, disk_mib: 64, pids: 200 };
+
+pub(crate) struct World {
+    pub(crate) config: ZoneConfig,
+    tasks: Tasks,
+    zone: Option<Arc<LocalZone>>,
+    dir: TempDir,
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test has no configuration to read from")]
+fn agent() -> PathBuf {
+    let built = "../target/x86_64-unknown-linux-gnu/agent/sandboxo-agent";
+    std::env::var("SANDBOXO_AGENT")
+        .map_or_else(|_unset| Path::new(env!("CARGO_MANIFEST_DIR")).join(built), PathBuf::from)
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("z").tempdir().unwrap();
+        let script = format!(
+            "#!/bin/sh\n{ARGS}=\"$*\" exec {} --exact local::world::program -q\n",
+            std::env::current_exe().unwrap().display()
+        );
+        let keeper = dir.path().join("keeper");
+        write_script(&keeper, &script);
+        let mut instance = [0; 3];
+        SystemRandom.fill(&mut instance);
+        let config = ZoneConfig {
+            name: "local1".parse().unwrap(),
+            region: region(),
+            state: dir.path().join("state"),
+            run: dir.path().join("run"),
+            instance: instance.iter().map(|byte| format!("{byte:02x}")).collect(),
+            runsc: which("runsc"),
+            agent: agent(),
+            keeper,
+            warm: Warm { per_image: 0, resources: SMALL, modes: vec![NetworkMode::None] },
+            limits: Limits { disk_reserve_mib: 64, ..Limits::default() },
+            resolvers: Vec::new(),
+            start_timeout: Duration::from_secs(20),
+        };
+        Self { config, tasks: Tasks::new(), zone: None, dir }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) async fn try_start(&mut self) -> Result<Arc<LocalZone>, StartError> {
+        self.tasks = Tasks::new();
+        let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
+        let zone = LocalZone::start(self.config.clone(), clock, random, self.tasks.clone()).await?;
+        self.zone = Some(zone.clone());
+        Ok(zone)
+    }
+
+    pub(crate) async fn start(&mut self) -> Arc<LocalZone> {
+        match self.try_start().await {
+            Ok(zone) => zone,
+            Err(error) => panic!("the zone starts: {}", chain(&error)),
+        }
+    }
+
+    /// The zone's process ends; what it started goes on.
+    pub(crate) async fn stop(&mut self) {
+        self.zone = None;
+        assert!(self.tasks.shut_down(Duration::from_secs(10)).await, "some task is deaf");
+    }
+
+    /// Stops, removes all, and makes sure of it.
+    pub(crate) async fn end(mut self) {
+        self.stop().await;
+        tear_down(&self.config, SystemClock.now()).await.unwrap();
+        assert_eq!(self.on_host().await, BTreeMap::new(), "a torn down zone leaves nothing");
+        let left: Vec<_> = fs::read_dir(self.path("state/slots")).into_iter().flatten().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+
+    /// Everything that this zone has on the host, by kind.
+    pub(crate) async fn on_host(&self) -> BTreeMap<&'static str, Vec<String>> {
+        let place = self.dir.path().to_string_lossy().into_owned();
+        let mut found: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        for point in mounts.lines().filter_map(|line| line.split(' ').nth(4)) {
+            if point.starts_with(&place) {
+                found.entry("mounts").or_default().push(point.to_owned());
+            }
+        }
+        for block in fs::read_dir("/sys/block").unwrap() {
+            let file = block.unwrap().path().join("loop/backing_file");
+            if let Ok(backing) = fs::read_to_string(file)
+                && backing.starts_with(&place)
+            {
+                found.entry("loop devices").or_default().push(backing.trim().to_owned());
+            }
+        }
+        for hierarchy in ["memory", "cpu", "cpuacct", "pids", "freezer", ""] {
+            let base = Path::new("/sys/fs/cgroup").join(hierarchy).join("sandboxo");
+            let groups = fs::read_dir(base.join(&self.config.instance)).into_iter().flatten();
+            for group in groups.map(Result::unwrap).filter(|it| it.path().is_dir()) {
+                found.entry("cgroups").or_default().push(group.path().display().to_string());
+            }
+        }
+        let network = Network::inventory(&self.config.instance).await.unwrap();
+        if !network.is_empty() {
+            found.insert("network", network);
+        }
+        for process in fs::read_dir("/proc").unwrap().map(Result::unwrap) {
+            let Ok(line) = fs::read_to_string(process.path().join("cmdline")) else { continue };
+            if line.contains(&place) && line.contains("runsc") {
+                found.entry("processes").or_default().push(line.replace('\0', " "));
+            }
+        }
+        found.values_mut().for_each(|names| names.sort());
+        found
+    }
+}
+
+impl Drop for World {
+    /// A test that failed must not leave its sandboxes to the next.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let config = self.config.clone();
+            let cleaned = std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                runtime.unwrap().block_on(tear_down(&config, SystemClock.now()))
+            });
+            if !matches!(cleaned.join(), Ok(Ok(()))) {
+                tracing::error!("a failed test left something behind");
+            }
+        }
+    }
+}
+
+pub(crate) fn write_script(path: &Path, script: &str) {
+    fs::write(path, script).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+pub(crate) fn which(program: &str) -> PathBuf {
+    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+        .iter()
+        .map(|folder| Path::new(folder).join(program))
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| panic!("{program} is not installed"))
+}
+
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+fn region() -> Region {
+    "loc".parse().unwrap()
+}
+
+/// A few MiB with every program of busybox, and the users that the agent looks for.
+pub(crate) async fn import_busybox(zone: &LocalZone) -> ImageDigest {
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut add = |path: &str, kind, mode, link: &str, content: &[u8]| {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(mode);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(content.len() as u64);
+        if link.is_empty() {
+            tar.append_data(&mut header, path, content).unwrap();
+        } else {
+            tar.append_link(&mut header, path, link).unwrap();
+        }
+    };
+    use tar::EntryType::{Directory, Regular, Symlink};
+    for folder in ["bin/", "etc/", "root/", "home/", "home/user/", "usr/", "var/"] {
+        add(folder, Directory, 0o755, "", b"");
+    }
+    add("bin/busybox", Regular, 0o755, "", &fs::read(which("busybox")).unwrap());
+    for name in ["sh", "bash", "cat", "dd", "rm", "sleep", "ls", "df", "head", "env", "true"] {
+        add(&format!("bin/{name}"), Symlink, 0o777, "busybox", b"");
+    }
+    add("usr/bin", Symlink, 0o777, "../bin", b"");
+    let users = b"root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n";
+    add("etc/passwd", Regular, 0o644, "", users);
+    add("etc/group", Regular, 0o644, "", b"root:x:0:\nuser:x:1000:\n");
+    let tar = tar.into_inner().unwrap();
+    zone.import_image(Box::new(std::io::Cursor::new(tar))).await.unwrap().digest
+}
+
+pub(crate) fn spec(image: ImageDigest) -> SandboxSpec {
+    let id = SandboxId::random(region(), ZoneCode::random(&SystemRandom), &SystemRandom);
+    SandboxSpec {
+        id,
+        image,
+        resources: SMALL,
+        env: BTreeMap::new(),
+        hostname: id.label(),
+        user: "root".into(),
+        workdir: None,
+        network: NetworkPolicy { mode: NetworkMode::None, ..NetworkPolicy::OPEN },
+        agent_token: None,
+        deadline: SystemClock.now() + Duration::from_secs(600),
+    }
+}
+
+/// The agent's status line for a request without a body.
+pub(crate) async fn health(zone: &LocalZone, id: SandboxId) -> String {
+    let mut stream = zone.connect(id, AGENT_PORT).await.unwrap();
+    let request = b"GET /health HTTP/1.1\r\nhost: sandbox\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+pub(crate) async fn report(zone: &LocalZone) -> ZoneReport {
+    match zone.subscribe().await.unwrap().recv().await {
+        Some(ZoneEvent::Hello(report)) => report,
+        other => panic!("{other:?}"),
+    }
+}
