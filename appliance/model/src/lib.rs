@@ -9,6 +9,8 @@ mod network;
 mod new_sandbox;
 pub mod resources;
 pub mod rules;
+#[cfg(test)]
+mod sample;
 mod sandbox;
 mod team;
 mod template;

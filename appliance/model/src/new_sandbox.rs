@@ -39,6 +39,9 @@ pub struct Birth<'a> {
     pub budget: Duration,
 }
 
+/// Programs inside read it; the zone hands it to the agent.
+const TEMPLATE_VARIABLE: &str = "E2B_TEMPLATE_ID";
+
 impl NewSandbox {
     /// Every rule that needs nothing but the request.
     pub fn check(&self) -> Result<(), Invalid> {
@@ -51,10 +54,11 @@ impl NewSandbox {
         self.policy().map(drop)
     }
 
-    pub fn record(self, birth: Birth<'_>) -> Result<SandboxRecord, Invalid> {
+    pub fn record(mut self, birth: Birth<'_>) -> Result<SandboxRecord, Invalid> {
         self.check()?;
         let policy = self.policy()?;
         let Birth { id, team, template, zone, agent_token, traffic_token, now, budget } = birth;
+        self.env.insert(TEMPLATE_VARIABLE.to_owned(), template.id.to_string());
         let private = self.network.as_ref().and_then(|it| it.allow_public_traffic) == Some(false);
         Ok(SandboxRecord {
             id,

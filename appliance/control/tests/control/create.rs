@@ -37,6 +37,7 @@ async fn a_create_runs_what_was_asked_for() {
         .unwrap();
     assert_eq!(world.zone.spec(record.id), Some(record.spec.clone()));
     assert_eq!(record.spec.env.get("A").map(String::as_str), Some("1"));
+    assert_eq!(record.spec.env.get("E2B_TEMPLATE_ID"), Some(&world.template.id.to_string()));
     assert_eq!(record.spec.image, world.template.image);
     assert_eq!(record.spec.hostname, record.id.label());
     assert_eq!(record.spec.network.allow, ["1.1.1.1/32".parse().unwrap()]);

@@ -25,3 +25,30 @@ pub fn overdue<'a>(
     overdue.sort_unstable();
     overdue
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{KillCause, sample};
+
+    #[test]
+    fn only_running_ones_past_their_time_and_the_grace() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let id = |n: u8| format!("sbx_loc_{n:020}").parse::<SandboxId>().unwrap();
+        let running = |n, second| {
+            let phase = Phase::Running { started_at: at(1), expires_at: at(second) };
+            sample::record(id(n), at(1000), phase)
+        };
+        let killing =
+            Phase::Killing { asked_at: at(1), cause: KillCause::Expired, started_at: None };
+        let records = [
+            running(5, 98),
+            running(4, 97),
+            running(3, 99),
+            running(2, 200),
+            sample::record(id(1), at(1), Phase::Starting { give_up_at: at(1) }),
+            sample::record(id(0), at(1), killing),
+        ];
+        assert_eq!(overdue(&records, at(100)), [id(4), id(5)]);
+    }
+}

@@ -114,3 +114,89 @@ impl FromStr for Cursor {
         parse().ok_or(NotACursor)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::sample;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn record(n: usize, started: i64) -> SandboxRecord {
+        let id = format!("sbx_loc_{n:020}").parse().unwrap();
+        let phase = Phase::Running { started_at: at(started), expires_at: at(1000) };
+        sample::record(id, at(1000), phase)
+    }
+
+    fn query(order: Order, limit: usize) -> Query {
+        Query {
+            phases: [PhaseKind::Running].into(),
+            metadata: BTreeMap::new(),
+            started_after: None,
+            template: None,
+            order,
+            limit,
+            after: None,
+        }
+    }
+
+    proptest! {
+        /// Whatever comes and goes between the pages, what stays is shown once, in order.
+        #[test]
+        fn pages_show_what_stays_once(
+            stay in proptest::collection::vec(0..20i64, 0..30),
+            come_and_go in proptest::collection::vec((0..20i64, any::<bool>(), any::<bool>()), 0..30),
+            limit in 1..7usize,
+            descending in any::<bool>(),
+        ) {
+            let order = if descending { Order::Descending } else { Order::Ascending };
+            let stay: Vec<_> = stay.iter().enumerate().map(|(n, s)| record(n, *s)).collect();
+            let others: Vec<_> = come_and_go
+                .iter()
+                .enumerate()
+                .map(|(n, (second, even, odd))| (record(100 + n, *second), *even, *odd))
+                .collect();
+            let mut query = query(order, limit);
+            let mut shown = Vec::new();
+            for turn in 0.. {
+                let there = others
+                    .iter()
+                    .filter(|(_, even, odd)| if turn % 2 == 0 { *even } else { *odd })
+                    .map(|(record, ..)| record);
+                let page = page(stay.iter().chain(there), &query, at(500));
+                prop_assert!(page.items.len() <= limit);
+                shown.extend(page.items.iter().map(|record| Cursor::of(record)));
+                match page.next {
+                    Some(next) => query.after = Some(next.to_string().parse().unwrap()),
+                    None => break,
+                }
+            }
+            let mut expected = shown.clone();
+            expected.sort_unstable();
+            expected.dedup();
+            if descending {
+                expected.reverse();
+            }
+            prop_assert_eq!(&shown, &expected);
+            for record in &stay {
+                prop_assert!(shown.contains(&Cursor::of(record)));
+            }
+        }
+    }
+
+    #[test]
+    fn running_ones_are_counted_on_all_pages() {
+        let records: Vec<_> = (0..5).map(|n| record(n, 1)).collect();
+        let first = page(&records, &query(Order::Ascending, 2), at(500));
+        assert_eq!((first.items.len(), first.running), (2, 5));
+        let last = Query { after: first.next, limit: 3, ..query(Order::Ascending, 3) };
+        let last = page(&records, &last, at(500));
+        assert_eq!((last.items.len(), last.running, last.next), (3, 5, None));
+        let expired = page(&records, &query(Order::Ascending, 9), at(1000));
+        assert_eq!((expired.items.len(), expired.running), (0, 0));
+    }
+}

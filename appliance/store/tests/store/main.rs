@@ -139,12 +139,15 @@ async fn a_write_sees_those_that_share_its_commit() {
 async fn a_write_goes_on_when_its_caller_leaves() {
     let store = Store::in_memory().unwrap();
     let record = team(&SeededRandom::new(3), "left");
+    let (has_left, wait) = std::sync::mpsc::channel();
     let mut write = Box::pin(store.write(move |tx| {
+        wait.recv().unwrap();
         tx.put(&record);
         Ok::<_, StoreError>(())
     }));
     assert!((&mut write).now_or_never().is_none());
     drop(write);
+    has_left.send(()).unwrap();
     store.close().await;
     assert_eq!(team_names(&store).await, ["left"]);
 }

@@ -1,0 +1,35 @@
+//! Records for the tests of decisions.
+
+use std::time::Duration;
+
+use sandboxo_zone_protocol::{ImageDigest, NetworkPolicy, SandboxId, SandboxSpec, Timestamp};
+
+use crate::{Ingress, Phase, SandboxRecord, TemplateUse, resources};
+
+pub(crate) fn record(id: SandboxId, deadline: Timestamp, phase: Phase) -> SandboxRecord {
+    SandboxRecord {
+        id,
+        team: "8b1f5d3e-0c5f-4d6e-9f57-0d3a6a1c2b4d".parse().unwrap(),
+        template: TemplateUse { id: "0123456789abcdefghjk".parse().unwrap(), alias: None },
+        zone: "local1".parse().unwrap(),
+        spec: SandboxSpec {
+            id,
+            image: ImageDigest::from_bytes([1; 32]),
+            resources: resources::DEFAULT,
+            env: [].into(),
+            hostname: id.label(),
+            user: "user".into(),
+            workdir: None,
+            network: NetworkPolicy::OPEN,
+            agent_token: None,
+            deadline,
+        },
+        timeout: Duration::from_secs(1),
+        metadata: [].into(),
+        internet: None,
+        network: None,
+        ingress: Ingress { mask_request_host: None, traffic_token: None },
+        created_at: Timestamp::UNIX_EPOCH,
+        phase,
+    }
+}
