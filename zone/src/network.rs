@@ -16,7 +16,7 @@ mod worker;
 mod zone_side;
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::BTreeSet,
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
@@ -27,9 +27,9 @@ use parking_lot::Mutex;
 use sandboxo_egress::dns::{self, Resolvers};
 use sandboxo_tasks::{Stop, Tasks, every};
 use sandboxo_zone_protocol::{Random, SystemRandom};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
-use self::{book::Book, host::Host, plan::Plan, worker::Worker};
+use self::{book::Book, host::Host, netlink::Changes, plan::Plan, worker::Worker};
 
 pub use self::{
     host::HostError,
@@ -38,7 +38,7 @@ pub use self::{
 };
 
 /// How often the pool and the host are looked at without being asked to.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 pub struct NetworkConfig {
     /// Names everything on the host; at most 10 letters and digits.
@@ -123,13 +123,20 @@ struct Inner {
     state: Mutex<State>,
     /// What leaves is removed by one at a time, so that a number is free only once.
     removing: tokio::sync::Mutex<()>,
+    /// There may be something to prepare or to remove.
     work: Notify,
+    /// Something is ready, or won't be.
+    prepared: Notify,
 }
 
 struct State {
     book: Book,
-    waiting: VecDeque<oneshot::Sender<Result<u32, NetworkError>>>,
-    host: Option<Host>,
+    /// Callers who found nothing ready.
+    waiting: usize,
+    /// How often preparing failed, and why the last time.
+    failures: u64,
+    failure: Option<Arc<NetworkError>>,
+    host: Host,
     closed: bool,
 }
 
@@ -164,6 +171,7 @@ impl Network {
             .await?;
         let sockets = sockets.map_err(making("the DNS forwarder's sockets"))?;
 
+        let changes = Changes::open().map_err(making("a watch of the host's addresses"))?;
         let resolvers = Resolvers::new(given.clone());
         let inner = Arc::new(Inner {
             mtu: begun.host.mtu,
@@ -176,12 +184,15 @@ impl Network {
             fixed_resolvers: !given.is_empty(),
             state: Mutex::new(State {
                 book: Book::new(ready, found?),
-                waiting: VecDeque::new(),
-                host: Some(begun.host),
+                waiting: 0,
+                failures: 0,
+                failure: None,
+                host: begun.host,
                 closed: false,
             }),
             removing: tokio::sync::Mutex::default(),
             work: Notify::new(),
+            prepared: Notify::new(),
         });
         let network = Self { inner };
         network.look_at_resolvers().await;
@@ -191,32 +202,28 @@ impl Network {
         let pool = network.clone();
         tasks.spawn_critical("network pool", |stop| async move { pool.keep_ready(stop).await });
         let watcher = network.clone();
-        tasks.spawn_critical("network host", |stop| async move { watcher.watch(stop).await });
+        tasks.spawn_critical(
+            "network host",
+            |stop| async move { watcher.watch(changes, stop).await },
+        );
         Ok(network)
     }
 
     /// From the pool at once, or as soon as one is made.
     pub async fn lease(&self) -> Result<Lease, NetworkError> {
-        let number = {
-            let mut state = self.inner.state.lock();
-            if state.closed {
-                return Err(NetworkError::Stopped);
+        let waiting = Waiting::new(&self.inner);
+        loop {
+            let changed = self.inner.prepared.notified();
+            tokio::pin!(changed);
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            if let Some(number) = waiting.try_take()? {
+                self.inner.work.notify_one();
+                return Ok(self.fresh_lease(number));
             }
-            match state.book.take_ready() {
-                Some(number) => Ok(number),
-                None => {
-                    let (waiter, prepared) = oneshot::channel();
-                    state.waiting.push_back(waiter);
-                    Err(prepared)
-                }
-            }
-        };
-        self.inner.work.notify_one();
-        let number = match number {
-            Ok(number) => number,
-            Err(prepared) => prepared.await.map_err(|_| NetworkError::Stopped)??,
-        };
-        Ok(self.lease_of(number))
+            self.inner.work.notify_one();
+            changed.await;
+        }
     }
 
     /// What a sandbox of an earlier process has, with the rules it had.
@@ -228,7 +235,7 @@ impl Network {
             return Err(NetworkError::NotFound);
         }
         // From here on it is dropped or released like any other.
-        let lease = self.lease_of(number);
+        let lease = self.adopted_lease(number);
         let plan = self.inner.plan.clone();
         if !self.inner.links.run(move || zone_side::is_whole(&plan, number)).await?? {
             return Err(NetworkError::NotFound);
@@ -260,6 +267,12 @@ impl Network {
         worker.run(move || leftovers::inventory(&instance)).await?
     }
 
+    /// What on this host keeps sandboxes from the internet, for people.
+    pub async fn obstacles() -> Result<Vec<String>, NetworkError> {
+        let worker = Worker::start("sbxo-obstacles", None).map_err(making("a thread"))?;
+        Ok(worker.run(host::obstacles).await??)
+    }
+
     /// How many links are ready.
     pub fn ready(&self) -> usize {
         self.inner.state.lock().book.ready()
@@ -275,50 +288,43 @@ impl Network {
             let mut state = self.inner.state.lock();
             state.closed = true;
             state.book.close();
-            state.waiting.clear();
         }
+        self.inner.prepared.notify_waiters();
         self.remove_leaving().await;
     }
 
     async fn fill(&self) {
         loop {
-            let reserved = {
-                let mut state = self.inner.state.lock();
-                state.waiting.retain(|waiter| !waiter.is_closed());
-                let waiting = state.waiting.len();
-                let Some(reserved) = state.book.reserve(waiting) else {
-                    for waiter in state.waiting.drain(..) {
-                        answer(waiter, Err(NetworkError::Exhausted(plan::numbers().len())));
-                    }
-                    return;
-                };
-                reserved
+            let reserved = self.inner.state.lock().reserve();
+            let result = match reserved {
+                Some(numbers) if numbers.is_empty() => return,
+                Some(numbers) => self.prepare_all(numbers).await,
+                None => Err(NetworkError::Exhausted(plan::numbers().len())),
             };
-            if reserved.is_empty() {
+            let failed = result.is_err();
+            if let Err(error) = result {
+                tracing::warn!(error = &error as &dyn std::error::Error, "no network prepared");
+                let mut state = self.inner.state.lock();
+                state.failures += 1;
+                state.failure = Some(Arc::new(error));
+            }
+            self.inner.prepared.notify_waiters();
+            if failed {
                 return;
             }
-            let result = self.prepare(reserved.clone()).await;
-            let mut state = self.inner.state.lock();
+        }
+    }
+
+    async fn prepare_all(&self, numbers: Vec<u32>) -> Result<(), NetworkError> {
+        let result = self.prepare(numbers.clone()).await;
+        let mut state = self.inner.state.lock();
+        for number in numbers {
             match result {
-                Ok(()) => {
-                    for number in reserved {
-                        state.book.prepared(number);
-                    }
-                    state.serve();
-                }
-                Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "no network prepared");
-                    for number in reserved {
-                        state.book.leave(number);
-                    }
-                    let error = Arc::new(error);
-                    for waiter in state.waiting.drain(..) {
-                        answer(waiter, Err(NetworkError::Prepare(error.clone())));
-                    }
-                    return;
-                }
+                Ok(()) => state.book.prepared(number),
+                Err(_) => state.book.leave(number),
             }
         }
+        result
     }
 
     async fn prepare(&self, numbers: Vec<u32>) -> Result<(), NetworkError> {
@@ -356,16 +362,27 @@ impl Network {
         Ok(())
     }
 
-    /// The host changes under us: addresses come and go, firewalls are loaded anew.
-    async fn watch(&self, stop: Stop) {
+    /// The host changes under us: addresses come and go, firewalls are loaded anew. The kernel
+    /// tells the first; that new addresses are the host's own is enforced before we know them.
+    async fn watch(&self, host: Changes, stop: Stop) {
         let changed = Notify::new();
-        every(LOOK_AGAIN, &changed, stop, || async {
+        let tell = async {
+            while let Ok(()) = host.next().await {
+                changed.notify_one();
+            }
+            tracing::warn!("changes of the host's addresses are seen late");
+            std::future::pending::<()>().await;
+        };
+        let look = every(LOOK_AGAIN, &changed, stop, || async {
             self.look_at_resolvers().await;
             if let Err(error) = self.look_at_host().await {
                 tracing::warn!(error = &error as &dyn std::error::Error, "the host's side");
             }
-        })
-        .await;
+        });
+        tokio::select! {
+            () = look => {}
+            () = tell => {}
+        }
     }
 
     async fn look_at_resolvers(&self) {
@@ -390,45 +407,63 @@ impl Network {
             .host
             .run(move || -> Result<Host, NetworkError> {
                 let now = host::read(plan.instance())?;
-                if uplink == Uplink::Forward
-                    && (known.as_ref() != Some(&now) || !host::is_open(&plan, &now)?)
-                {
+                if uplink == Uplink::Forward && (known != now || !host::is_open(&plan, &now)?) {
                     host::open_the_way(&plan, &now)?;
                 }
                 Ok(now)
             })
             .await??;
-        if before.map(|before| before.own).as_ref() != Some(&now.own) {
+        if before.own != now.own {
             let batch = rules::base(&self.inner.plan, &now.own);
             self.inner.rules.run(move || nft::apply(&batch)).await??;
         }
-        self.inner.state.lock().host = Some(now);
+        self.inner.state.lock().host = now;
         Ok(())
     }
 }
 
 impl State {
-    /// Those who wait get what is ready.
-    fn serve(&mut self) {
-        while let Some(waiter) = self.waiting.pop_front() {
-            if waiter.is_closed() {
-                continue;
-            }
-            match self.book.take_ready() {
-                Some(number) => {
-                    if waiter.send(Ok(number)).is_err() {
-                        self.book.leave(number);
-                    }
+    fn reserve(&mut self) -> Option<Vec<u32>> {
+        let waiting = self.waiting;
+        self.book.reserve(waiting)
+    }
+}
+
+/// A caller who waits; dropped, it waits no more.
+struct Waiting<'a> {
+    inner: &'a Inner,
+    failures: u64,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(inner: &'a Inner) -> Self {
+        let mut state = inner.state.lock();
+        state.waiting += 1;
+        Self { inner, failures: state.failures }
+    }
+
+    fn try_take(&self) -> Result<Option<u32>, NetworkError> {
+        let mut state = self.inner.state.lock();
+        if state.closed {
+            return Err(NetworkError::Stopped);
+        }
+        if let Some(number) = state.book.take_ready() {
+            return Ok(Some(number));
+        }
+        match &state.failure {
+            Some(failure) if state.failures > self.failures => {
+                if let NetworkError::Exhausted(limit) = **failure {
+                    return Err(NetworkError::Exhausted(limit));
                 }
-                None => {
-                    self.waiting.push_front(waiter);
-                    return;
-                }
+                Err(NetworkError::Prepare(failure.clone()))
             }
+            _ => Ok(None),
         }
     }
 }
 
-fn answer(waiter: oneshot::Sender<Result<u32, NetworkError>>, with: Result<u32, NetworkError>) {
-    if waiter.send(with).is_err() { /* the caller went away */ }
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.inner.state.lock().waiting -= 1;
+    }
 }

@@ -166,6 +166,36 @@ pub(super) fn tables() -> Result<Vec<String>, HostError> {
         .collect())
 }
 
+/// What keeps the host from forwarding for sandboxes, whatever our own table says.
+pub(super) fn obstacles() -> Result<Vec<String>, HostError> {
+    let mut found = Vec::new();
+    if read("")?.ways.is_empty() {
+        found.push("the host has no default route".to_owned());
+    }
+    let listed = nft::list(&["chains"]).map_err(HostError::Table)?.unwrap_or_default();
+    found.extend(dropping_chains(&listed).into_iter().map(|chain| {
+        format!("{chain} drops what is forwarded: accept what comes from and goes to sbxo-* there")
+    }));
+    Ok(found)
+}
+
+/// Of others. A packet that one base chain drops is lost, whatever another accepts.
+fn dropping_chains(listed: &serde_json::Value) -> Vec<String> {
+    let objects = listed.get("nftables").and_then(|it| it.as_array());
+    let chains = objects.into_iter().flatten().filter_map(|object| object.get("chain"));
+    chains
+        .filter_map(|chain| {
+            let text = |key| chain.get(key).and_then(|it| it.as_str());
+            let drops = text("hook") == Some("forward") && text("policy") == Some("drop");
+            let (family, table, name) = (text("family")?, text("table")?, text("name")?);
+            let sees_ipv4 = matches!(family, "ip" | "inet");
+            let is_ours = table.starts_with(&plan::name(""));
+            (drops && sees_ipv4 && !is_ours)
+                .then(|| format!("chain {name} of table {family} {table}"))
+        })
+        .collect()
+}
+
 fn forwarding(link: &str) -> String {
     format!("net/ipv4/conf/{link}/forwarding")
 }
@@ -274,6 +304,30 @@ table ip sbxo-a1b2c3 {
         let text = table(&plan, &Host::default());
         assert!(text.contains("set guarded { type ifname; }"));
         assert!(!text.contains("oifname { "), "{text}");
+    }
+
+    #[test]
+    fn who_drops_what_is_forwarded() {
+        let chain = |family: &str, table: &str, name: &str, hook: &str, policy: &str| {
+            serde_json::json!({"chain": {
+                "family": family, "table": table, "name": name, "hook": hook, "policy": policy,
+            }})
+        };
+        let listed = serde_json::json!({"nftables": [
+            {"metainfo": {"version": "1.0.6"}},
+            chain("ip", "filter", "FORWARD", "forward", "drop"),
+            chain("ip", "filter", "INPUT", "input", "drop"),
+            chain("ip6", "filter", "FORWARD", "forward", "drop"),
+            chain("inet", "fw", "fwd", "forward", "accept"),
+            chain("inet", "fw2", "fwd", "forward", "drop"),
+            chain("ip", "sbxo-a1b2c3", "forward", "forward", "drop"),
+            {"chain": {"family": "ip", "table": "filter", "name": "DOCKER"}},
+        ]});
+        assert_eq!(
+            dropping_chains(&listed),
+            ["chain FORWARD of table ip filter", "chain fwd of table inet fw2",]
+        );
+        assert_eq!(dropping_chains(&serde_json::Value::Null), [""; 0]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 use sandboxo_zone_protocol::NetworkPolicy;
 use serde::{Deserialize, Serialize};
 
-use super::{Network, NetworkError, namespace, nft, plan::Plan, rules};
+use super::{Inner, Network, NetworkError, namespace, nft, plan::Plan, rules};
 
 /// What must be written down to find it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,13 +39,31 @@ pub struct Lease {
     network: Network,
     record: LeaseRecord,
     path: PathBuf,
+    rules: tokio::sync::Mutex<Rules>,
+}
+
+/// What is in force.
+enum Rules {
+    /// The open policy, as it was admitted.
+    Fresh,
+    Known(NetworkPolicy),
+    /// As an earlier process, or a change that failed, left them.
+    Unknown,
 }
 
 impl Network {
-    pub(super) fn lease_of(&self, number: u32) -> Lease {
+    pub(super) fn fresh_lease(&self, number: u32) -> Lease {
+        self.lease_of(number, Rules::Fresh)
+    }
+
+    pub(super) fn adopted_lease(&self, number: u32) -> Lease {
+        self.lease_of(number, Rules::Unknown)
+    }
+
+    fn lease_of(&self, number: u32, rules: Rules) -> Lease {
         let record = LeaseRecord::new(&self.inner.plan, number);
         let path = namespace::path(&record.namespace);
-        Lease { network: self.clone(), record, path }
+        Lease { network: self.clone(), record, path, rules: rules.into() }
     }
 }
 
@@ -62,18 +80,29 @@ impl Lease {
         vec![IpAddr::V4(self.network.inner.plan.forwarder())]
     }
 
-    /// Replaces all rules at once; established connections that are now refused end. A fresh
-    /// lease has the open policy already.
+    /// Replaces all rules at once; established connections that are now refused end. Costs
+    /// nothing where it changes nothing, and the open policy is what a fresh lease has.
     pub async fn apply(&self, policy: &NetworkPolicy) -> Result<(), NetworkError> {
-        let inner = &self.network.inner;
-        let batch = rules::policy(&inner.plan, self.record.number, policy);
-        Ok(inner.rules.run(move || nft::apply(&batch)).await??)
+        let Inner { plan, rules: worker, .. } = &*self.network.inner;
+        let mut rules = self.rules.lock().await;
+        let batch = match &*rules {
+            Rules::Fresh if *policy == NetworkPolicy::OPEN => return Ok(()),
+            Rules::Known(known) if known == policy => return Ok(()),
+            Rules::Fresh => rules::first_policy(plan, self.record.number, policy),
+            Rules::Known(_) | Rules::Unknown => rules::policy(plan, self.record.number, policy),
+        };
+        // Also where the caller goes away before the answer.
+        *rules = Rules::Unknown;
+        worker.run(move || nft::apply(&batch)).await??;
+        *rules = Rules::Known(policy.clone());
+        Ok(())
     }
 
-    /// Returns at once; the removal goes on in the background. Nothing may run in it any more.
+    /// Returns when it is gone, together with all that leave at the same time. What could not be
+    /// removed is tried again later. Nothing may run in it any more.
     pub async fn release(self) {
         self.network.inner.state.lock().book.leave(self.record.number);
-        self.network.inner.work.notify_one();
+        self.network.remove_leaving().await;
     }
 }
 

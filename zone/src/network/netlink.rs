@@ -1,11 +1,15 @@
 //! Links, addresses and routes of the namespace that the calling thread is in.
 //!
 //! One blocking socket, one request at a time: the callers are threads that live in a namespace.
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kernel has many kinds of messages and attributes, and more each year"
+)]
 
 use std::{
     io,
     net::{IpAddr, Ipv4Addr},
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
 };
 
 use ipnet::Ipv4Net;
@@ -23,9 +27,17 @@ use netlink_packet_route::{
     },
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use nix::{
+    errno::Errno,
+    sys::socket::{MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket},
+};
+use tokio::io::{Interest, unix::AsyncFd};
 
 /// More than the kernel puts into one message of a dump.
 const BUFFER: usize = 64 * 1024;
+
+const RTMGRP_IPV4_IFADDR: u32 = 0x10;
+const RTMGRP_IPV4_ROUTE: u32 = 0x40;
 
 pub(super) struct Netlink {
     socket: Socket,
@@ -81,7 +93,7 @@ impl Netlink {
                 RouteNetlinkMessage::NewLink(link) => Some(read_link(&link)),
                 _ => None,
             })),
-            Err(error) if is(&error, nix::errno::Errno::ENODEV) => Ok(None),
+            Err(error) if is(&error, Errno::ENODEV) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -125,7 +137,7 @@ impl Netlink {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
         match self.change(RouteNetlinkMessage::DelLink(message), 0) {
-            Err(error) if is(&error, nix::errno::Errno::ENODEV) => Ok(()),
+            Err(error) if is(&error, Errno::ENODEV) => Ok(()),
             other => other,
         }
     }
@@ -235,6 +247,45 @@ impl Netlink {
     }
 }
 
+/// Tells when addresses or routes change.
+pub(super) struct Changes {
+    socket: AsyncFd<OwnedFd>,
+}
+
+impl Changes {
+    /// In the namespace of the calling thread.
+    #[expect(unsafe_code, reason = "the runtime wants a promise about the descriptor")]
+    pub(super) fn open() -> io::Result<Self> {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let route = SockProtocol::NetlinkRoute;
+        let socket = socket(nix::sys::socket::AddressFamily::Netlink, SockType::Raw, flags, route)?;
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE))?;
+        // SAFETY: an `OwnedFd` names one open descriptor for as long as it lives.
+        let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE)? };
+        Ok(Self { socket })
+    }
+
+    /// Returns after one or more changes.
+    pub(super) async fn next(&self) -> io::Result<()> {
+        let mut buffer = vec![0; BUFFER];
+        let mut seen = false;
+        while !seen {
+            let mut ready = self.socket.readable().await?;
+            while let Ok(received) =
+                ready.try_io(|socket| Ok(recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty())?))
+            {
+                seen = true;
+                match received {
+                    // More changes than the kernel could keep.
+                    Err(error) if is(&error, Errno::ENOBUFS) => {}
+                    other => drop(other?),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 struct Header {
     sequence: u32,
 }
@@ -296,6 +347,6 @@ fn read_route(route: &RouteMessage) -> Option<Route> {
     Some(Route { to, links })
 }
 
-pub(super) fn is(error: &io::Error, errno: nix::errno::Errno) -> bool {
+pub(super) fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno as i32)
 }

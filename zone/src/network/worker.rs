@@ -48,6 +48,6 @@ impl Worker {
         if self.jobs.send(job).is_err() {
             return Err(NetworkError::Stopped);
         }
-        result.await.map_err(|_| NetworkError::Stopped)
+        result.await.map_err(|_ended| NetworkError::Stopped)
     }
 }

@@ -50,13 +50,10 @@ pub(super) fn begin(instance: &str, uplink: Uplink) -> Result<Begun, NetworkErro
         None => namespace::create(&name, &SYSCTLS).map_err(making("the zone's namespace"))?,
     };
     let forwarder = forwarder(&mut zone).map_err(making("the forwarder's address"))?;
-    let plan = match forwarder.and_then(|address| Plan::of_forwarder(instance, address)) {
-        Some(plan) => plan,
-        None => {
-            let pool = plan::choose_pool(instance, &host.known);
-            Plan::new(instance, pool.ok_or(NetworkError::NoFreeNetwork)?)
-        }
-    };
+    let plan = forwarder
+        .and_then(|address| Plan::of_forwarder(instance, address))
+        .or_else(|| Some(Plan::new(instance, plan::choose_pool(instance, &host.known)?)))
+        .ok_or(NetworkError::NoFreeNetwork)?;
     (|| {
         let loopback = zone.link("lo")?.ok_or(Errno::ENODEV)?;
         zone.add_address(loopback.index, plan.forwarder().into())?;

@@ -217,6 +217,53 @@ fn the_host_is_left_as_it_was() {
 }
 
 #[test]
+fn a_firewall_that_drops_is_told() {
+    world::run(|_| async {
+        assert_eq!(Network::obstacles().await.unwrap(), [""; 0]);
+        command("nft add table ip filter");
+        command(
+            "nft add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }",
+        );
+        ip("route del default");
+        let obstacles = Network::obstacles().await.unwrap();
+        assert_eq!(obstacles[0], "the host has no default route");
+        assert!(obstacles[1].starts_with("chain FORWARD of table ip filter drops"));
+        assert_eq!(obstacles.len(), 2);
+    });
+}
+
+#[test]
+fn a_host_that_changes_is_followed() {
+    world::run(|world| async move {
+        let tasks = Tasks::new();
+        let network = world.network(&tasks).await;
+        let lease = network.lease().await.unwrap();
+        let guest = Guest::of(&lease);
+        assert_eq!(guest.connects(OUTSIDE, PORT), Connects::Yes);
+        // The firewall is loaded anew, and the host is moved to another network.
+        command("nft flush ruleset");
+        fs::write("/proc/sys/net/ipv4/conf/eth0/forwarding", "0").unwrap();
+        assert_ne!(guest.connects(OUTSIDE, PORT), Connects::Yes);
+        ip("addr add 203.0.113.65/26 dev lo");
+        let mut tries = 0;
+        while guest.connects(OUTSIDE, PORT) != Connects::Yes {
+            tries += 1;
+            assert!(tries < 20, "the way out stays closed");
+        }
+        // The neighborhood of the new address is the zone's to refuse.
+        let rules = || {
+            within(&world.zone(), || command(&format!("nft list table ip sbxo-{}", world.instance)))
+        };
+        while !rules().contains("203.0.113.64/26") {
+            tries += 1;
+            assert!(tries < 40, "{}", rules());
+        }
+        assert_eq!(guest.connects(OTHER, PORT), Connects::Refused);
+        assert!(tasks.shut_down(SOON).await);
+    });
+}
+
+#[test]
 fn two_instances_share_a_host() {
     world::run(|world| async move {
         let tasks = Tasks::new();
