@@ -20,19 +20,20 @@ use sandboxo_store::StoreError;
 use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::{EndReason, NetworkPolicy, ZoneError};
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::oneshot,
     time::{sleep, timeout},
 };
 
 use crate::{context::Context, index::Live, sandboxes::Birth};
 
 pub(crate) use delivery::Delivered;
+use message::Mailbox;
 pub(crate) use message::{Message, SendError, send};
 
 pub(crate) struct Driver {
     context: Arc<Context>,
     live: Arc<Live>,
-    mailbox: mpsc::Receiver<Message>,
+    mailbox: Mailbox,
     delivery: Option<Pin<Box<dyn Future<Output = Delivered> + Send>>>,
     kill: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// The zone enforces the record's rules. Not known of one that was running before this
@@ -77,7 +78,7 @@ impl Driver {
     }
 
     fn new(context: &Arc<Context>, record: Arc<SandboxRecord>) -> Self {
-        let (sender, mailbox) = message::mailbox();
+        let (sender, mailbox) = Mailbox::new(context);
         Self {
             context: Arc::clone(context),
             live: Live::new(record, sender),
@@ -94,7 +95,6 @@ impl Driver {
     }
 
     async fn run(mut self, stop: Stop) {
-        let _watch = Watch { context: Arc::clone(&self.context), live: Arc::clone(&self.live) };
         loop {
             let record = self.live.record();
             match record.phase {
@@ -430,21 +430,6 @@ impl Driver {
 
     fn warn(&self, what: &'static str, error: &(dyn std::error::Error + 'static)) {
         tracing::warn!(sandbox.id = %self.live.id, error, "{what}");
-    }
-}
-
-/// Tells when a driver has left a sandbox behind, which only a panic does.
-struct Watch {
-    context: Arc<Context>,
-    live: Arc<Live>,
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            tracing::error!(sandbox.id = %self.live.id, "a driver panicked, its sandbox gets another");
-            self.context.nudge_zone.notify_one();
-        }
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::{
 use crate::{
     context::Context,
     driver::{Driver, Message},
+    index::Live,
 };
 
 /// What an operator sees of zones.
@@ -54,6 +55,8 @@ impl Link {
 
 /// Between two tries to reach a zone.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long a driver may be busy with something else.
+const TELL_BUDGET: Duration = Duration::from_secs(1);
 /// How many sandboxes without a record are killed at once.
 const KILL_AT_ONCE: usize = 8;
 
@@ -101,9 +104,9 @@ impl Zones {
         } else {
             tracing::info!(%plan, "zone and records differ");
         }
-        let told = timeout(context.config.zone_budget, self.carry_out(&plan, &report));
-        if told.await.is_err() {
-            tracing::warn!("reconciling goes on in the background");
+        if !self.carry_out(&plan, &report).await {
+            tracing::warn!("not everything could be reconciled, comparing again");
+            context.nudge_zone.notify_one();
         }
         self.link.lock().capacity = Some(report.capacity);
         if let Some(known) = known
@@ -113,64 +116,72 @@ impl Zones {
         }
     }
 
-    async fn carry_out(&self, plan: &Plan, report: &ZoneReport) {
+    /// `false`: a driver was too busy to listen.
+    async fn carry_out(&self, plan: &Plan, report: &ZoneReport) -> bool {
         let context = &self.context;
         let mut ending = Vec::new();
         let mut acknowledged = Vec::new();
         let mut unwanted = Vec::new();
+        let mut all_told = true;
         for step in &plan.steps {
             tracing::debug!(%step, "reconcile");
-            match (step, context.index.get(step.id())) {
-                (_, Some(live)) => {
-                    let ends = match step {
-                        Step::Bury { .. } | Step::Kill { .. } | Step::GiveUp { .. } => true,
-                        Step::Deliver { .. }
-                        | Step::Adopt { .. }
-                        | Step::SetDeadline { .. }
-                        | Step::Acknowledge { .. } => false,
-                    };
-                    // A record that came into being behind the snapshot is not meant.
-                    let meant = !matches!(
-                        step,
-                        Step::Kill { why: KillWhy::NoRecord, .. } | Step::Acknowledge { .. }
-                    );
-                    if meant && live.mailbox.send(Message::Reconcile(*step)).await.is_ok() && ends {
-                        ending.push(live);
-                    }
+            let live = context.index.get(step.id());
+            match (step, live) {
+                (
+                    Step::Bury { .. }
+                    | Step::GiveUp { .. }
+                    | Step::Kill { why: KillWhy::Wanted | KillWhy::Expired, .. },
+                    Some(live),
+                ) => {
+                    all_told &= tell(&live, Message::Reconcile(*step)).await;
+                    ending.push(live);
                 }
+                (
+                    Step::Deliver { .. } | Step::Adopt { .. } | Step::SetDeadline { .. },
+                    Some(live),
+                ) => all_told &= tell(&live, Message::Reconcile(*step)).await,
                 (Step::Kill { .. }, None) => unwanted.push(step.id()),
                 (Step::Acknowledge { .. } | Step::Bury { .. }, None) => {
                     acknowledged.push(step.id());
                 }
+                // Nobody drives it any more, or a record came into being behind the snapshot.
                 (
                     Step::Deliver { .. }
                     | Step::GiveUp { .. }
                     | Step::Adopt { .. }
                     | Step::SetDeadline { .. },
                     None,
-                ) => {}
+                )
+                | (Step::Kill { why: KillWhy::NoRecord, .. } | Step::Acknowledge { .. }, Some(_)) =>
+                    {}
             }
         }
         for sandbox in &report.sandboxes {
-            if let Some(live) = context.index.get(sandbox.id)
-                && live.mailbox.send(Message::Agreed).await.is_err()
-            { /* it ended meanwhile */
+            if let Some(live) = context.index.get(sandbox.id) {
+                all_told &= tell(&live, Message::Agreed).await;
             }
         }
         futures_util::stream::iter(unwanted)
             .for_each_concurrent(KILL_AT_ONCE, |id| self.kill_unwanted(id))
             .await;
         self.acknowledge(acknowledged).await;
-        for live in ending {
-            live.until(|record| record.phase.kind() == PhaseKind::Dead).await;
+        let ended = async {
+            for live in ending {
+                live.until(|record| record.phase.kind() == PhaseKind::Dead).await;
+            }
+        };
+        if timeout(context.config.zone_budget, ended).await.is_err() {
+            tracing::warn!("the ends of some sandboxes are not recorded yet");
         }
+        all_told
     }
 
     async fn kill_unwanted(&self, id: SandboxId) {
-        match self.context.zone.kill(id).await {
+        let killed = timeout(self.context.config.zone_budget, self.context.zone.kill(id)).await;
+        match killed.unwrap_or(Err(ZoneError::Unavailable)) {
             Ok(()) | Err(ZoneError::NotFound) => self.acknowledge(vec![id]).await,
             // The next hello has it again.
-            Err(error) => tracing::warn!(
+            Err(error @ (ZoneError::Unavailable | ZoneError::Internal(_))) => tracing::warn!(
                 sandbox.id = %id,
                 error = &error as &dyn std::error::Error,
                 "can't kill a sandbox without a record"
@@ -182,7 +193,8 @@ impl Zones {
         if ended.is_empty() {
             return;
         }
-        if let Err(error) = self.context.zone.acknowledge(ended).await {
+        let told = timeout(self.context.config.zone_budget, self.context.zone.acknowledge(ended));
+        if let Err(error) = told.await.unwrap_or(Err(ZoneError::Unavailable)) {
             tracing::debug!(error = &error as &dyn std::error::Error, "acknowledgement not taken");
         }
     }
@@ -246,12 +258,11 @@ impl Zones {
                 ZoneEvent::Ping(capacity) => self.link.lock().capacity = Some(capacity),
                 ZoneEvent::SandboxEnded(ended) => {
                     let id = ended.id;
-                    let told = match self.context.index.get(id) {
-                        Some(live) => live.mailbox.send(Message::Ended(ended)).await.is_ok(),
-                        None => false,
-                    };
-                    if !told {
-                        self.acknowledge(vec![id]).await;
+                    match self.context.index.get(id) {
+                        // The hello of a new subscription tells it again.
+                        Some(live) if !tell(&live, Message::Ended(ended)).await => return,
+                        Some(_) => {}
+                        None => self.acknowledge(vec![id]).await,
                     }
                 }
                 // A second hello is a new start, seen with older records: subscribe again.
@@ -259,4 +270,9 @@ impl Zones {
             }
         }
     }
+}
+
+/// `false`: its driver does not listen. One that has ended needs to hear nothing.
+async fn tell(live: &Live, message: Message) -> bool {
+    timeout(TELL_BUDGET, live.mailbox.send(message)).await.is_ok()
 }

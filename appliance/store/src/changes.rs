@@ -117,7 +117,8 @@ pub(crate) fn read(
         source.rows(Table::Changes, std::ops::Bound::Excluded(&cursor.to_be_bytes()), limit)?;
     let mut changes = Vec::with_capacity(rows.len());
     for (key, row) in rows {
-        changes.push(parse(&key, &row).map_err(|error| tables::row(Table::Changes, error))?);
+        changes
+            .push(parse(&key, &row).map_err(|error| tables::bad_row(Table::Changes, &key, error))?);
     }
     // A cursor from the future is one of another file.
     let follows = match changes.first() {

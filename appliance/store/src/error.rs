@@ -11,9 +11,10 @@ pub enum StoreError {
     DiskFull,
     #[error("use the database")]
     Database(#[source] Arc<redb::Error>),
-    #[error("read a row of {table:?}")]
+    #[error("read row {key:?} of {table:?}")]
     Row {
         table: Table,
+        key: String,
         #[source]
         source: Arc<DecodeError>,
     },

@@ -8,12 +8,12 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use redb::{
     Database, ReadableDatabase as _,
     backends::{FileBackend, InMemoryBackend},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
     Change, Lagged, OpenError, ReadTx, StoreError, WriteTx, changes,
@@ -36,6 +36,8 @@ struct Inner {
     database: RwLock<Option<Database>>,
     open: Opener,
     writer: Writer,
+    /// The blocking tasks that drain the writer, for `close`.
+    writing: Mutex<Vec<JoinHandle<()>>>,
     last_change: watch::Sender<u64>,
     _lock: Option<Lock>,
 }
@@ -86,6 +88,7 @@ impl Store {
             database: RwLock::new(Some(database)),
             open,
             writer: Writer::default(),
+            writing: Mutex::default(),
             last_change: watch::Sender::new(last),
             _lock: lock,
         };
@@ -127,7 +130,10 @@ impl Store {
         let (job, answer) = Closure::new(closure);
         if self.inner.writer.push(Box::new(job)) {
             let inner = Arc::clone(&self.inner);
-            drop(tokio::task::spawn_blocking(move || inner.commit_waiting()));
+            let writing = tokio::task::spawn_blocking(move || inner.commit_waiting());
+            let mut tasks = self.inner.writing.lock();
+            tasks.retain(|task| !task.is_finished());
+            tasks.push(writing);
         }
         match answer.await {
             Ok(Outcome::Done(result)) => result,
@@ -151,9 +157,19 @@ impl Store {
         self.inner.last_change.subscribe()
     }
 
-    /// Waits for what is being written. Call it last.
+    /// Waits for what is being written. Call it last: the file is let go of with the last clone.
     pub async fn close(&self) {
-        self.inner.writer.idle().await;
+        loop {
+            let tasks = std::mem::take(&mut *self.inner.writing.lock());
+            if tasks.is_empty() {
+                return;
+            }
+            for task in tasks {
+                if task.await.is_err() {
+                    tracing::error!("a commit panicked");
+                }
+            }
+        }
     }
 }
 

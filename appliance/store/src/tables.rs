@@ -72,12 +72,17 @@ pub(crate) fn all<R: Record>(source: &mut dyn Source, table: Table) -> Result<Ve
 }
 
 pub(crate) fn decode<R: Record>(table: Table, key: &[u8], value: &[u8]) -> Result<R, StoreError> {
-    let record = R::decode(value).map_err(|error| row(table, error))?;
-    if R::key(&record.id()) == key { Ok(record) } else { Err(row(table, DecodeError::Key)) }
+    let record = R::decode(value).map_err(|error| bad_row(table, key, error))?;
+    if R::key(&record.id()) == key {
+        Ok(record)
+    } else {
+        Err(bad_row(table, key, DecodeError::Key))
+    }
 }
 
-pub(crate) fn row(table: Table, error: DecodeError) -> StoreError {
-    StoreError::Row { table, source: Arc::new(error) }
+pub(crate) fn bad_row(table: Table, key: &[u8], error: DecodeError) -> StoreError {
+    let key = key.escape_ascii().to_string();
+    StoreError::Row { table, key, source: Arc::new(error) }
 }
 
 pub(crate) fn parse_key<T: FromStr>(key: &[u8]) -> Result<T, DecodeError> {
@@ -94,7 +99,7 @@ pub(crate) fn number(
     key: &[u8],
 ) -> Result<Option<u64>, StoreError> {
     let Some(value) = source.get(table, key)? else { return Ok(None) };
-    let not_a_number = || row(table, DecodeError::Value("not a number".into()));
+    let not_a_number = || bad_row(table, key, DecodeError::Value("not a number".into()));
     parse_number(&value).map(Some).ok_or_else(not_a_number)
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use parking_lot::Mutex;
 use redb::Database;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use crate::{StoreError, WriteTx, changes, transaction::Tables};
 
@@ -23,7 +23,6 @@ const BATCH: usize = 256;
 pub(crate) struct Writer {
     /// Not bounded here: every entry has a caller that waits, and callers are.
     queue: Mutex<Queue>,
-    idle: Notify,
 }
 
 #[derive(Default)]
@@ -47,23 +46,12 @@ impl Writer {
                 let mut queue = self.queue.lock();
                 if queue.waiting.is_empty() {
                     queue.committing = false;
-                    self.idle.notify_waiters();
                     return;
                 }
                 let size = queue.waiting.len().min(BATCH);
                 queue.waiting.drain(..size).collect()
             };
             commit(batch);
-        }
-    }
-
-    pub(crate) async fn idle(&self) {
-        loop {
-            let idle = self.idle.notified();
-            if !self.queue.lock().committing {
-                return;
-            }
-            idle.await;
         }
     }
 }

@@ -7,7 +7,7 @@ use sandboxo_store::StoreError;
 use sandboxo_zone_protocol::{Ended, NetworkPolicy};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::index::Live;
+use crate::{context::Context, index::Live};
 
 pub(crate) enum Message {
     /// Answered once it is written down; that it is gone is seen in the record.
@@ -47,8 +47,31 @@ const MAILBOX: usize = 64;
 /// Kept free of requests, for what the zone says.
 const RESERVED: usize = 16;
 
-pub(super) fn mailbox() -> (mpsc::Sender<Message>, mpsc::Receiver<Message>) {
-    mpsc::channel(MAILBOX)
+/// Closes with its driver. One that panicked leaves its sandbox to another.
+pub(super) struct Mailbox {
+    messages: mpsc::Receiver<Message>,
+    context: Arc<Context>,
+}
+
+impl Mailbox {
+    pub(super) fn new(context: &Arc<Context>) -> (mpsc::Sender<Message>, Self) {
+        let (sender, messages) = mpsc::channel(MAILBOX);
+        (sender, Self { messages, context: Arc::clone(context) })
+    }
+
+    /// Never `None`: the index holds a sender.
+    pub(super) async fn recv(&mut self) -> Option<Message> {
+        self.messages.recv().await
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        self.messages.close();
+        if std::thread::panicking() {
+            self.context.nudge_zone.notify_one();
+        }
+    }
 }
 
 pub(crate) enum SendError {

@@ -107,7 +107,7 @@ impl Sandboxes {
         let birth = Birth { template: template.id, idempotency, repeat };
         Driver::begin(context, Arc::new(record), birth, reply);
         match born.await {
-            Ok(Ok(live)) => started(&live).await,
+            Ok(Ok(live)) => started(context, &live).await,
             Ok(Err(error)) => match used.await {
                 Ok(used) => self.repeat(used, fingerprint).await,
                 Err(_not_a_repeat) => Err(error),
@@ -134,7 +134,7 @@ impl Sandboxes {
     }
 }
 
-async fn started(live: &Live) -> Result<Arc<SandboxRecord>, CreateError> {
+async fn started(context: &Context, live: &Live) -> Result<Arc<SandboxRecord>, CreateError> {
     let starting = |record: &SandboxRecord| matches!(record.phase, Phase::Starting { .. });
     match live.until(|record| !starting(record)).await {
         Some(record) => match (outcome(&record), record.phase.kind()) {
@@ -144,8 +144,10 @@ async fn started(live: &Live) -> Result<Arc<SandboxRecord>, CreateError> {
             (Some(Ok(())), PhaseKind::Dead) | (None, _) => Err(CreateError::Failed),
             (Some(Err(error)), _) => Err(error),
         },
-        // The process is stopping; the next one finishes the create.
-        None => Err(CreateError::ZoneUnavailable),
+        // The next process finishes the create.
+        None if context.tasks.stop().is_cancelled() => Err(CreateError::ZoneUnavailable),
+        // The next driver does.
+        None => Err(CreateError::Failed),
     }
 }
 

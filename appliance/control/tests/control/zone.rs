@@ -1,8 +1,13 @@
 //! What the zone tells while control runs.
 
-use sandboxo_zone_protocol::EndReason;
+use sandboxo_control::{Control, ControlConfig, CreateError, StartError};
+use sandboxo_tasks::Tasks;
+use sandboxo_zone_protocol::{
+    EndReason, SystemRandom, ZoneInfo,
+    fake::{FakeZone, ScriptedCreate},
+};
 
-use crate::world::World;
+use crate::world::{World, new};
 
 #[tokio::test(start_paused = true)]
 async fn an_end_that_the_zone_tells_is_recorded_and_acknowledged() {
@@ -88,4 +93,33 @@ async fn reconciling_under_load_loses_nobody() {
         assert!(world.is_listed(*id));
     }
     assert_eq!(world.zone.running().len(), kept.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_whose_driver_panics_gets_another() {
+    let world = World::new().await;
+    world.zone.script(ScriptedCreate::Panic);
+    let created = world.control.sandboxes.create(world.team, new()).await;
+    assert!(matches!(created, Err(CreateError::Failed)));
+    world.until("delivered again", |world| world.control.sandboxes.live().len() == 1).await;
+    let id = world.control.sandboxes.live()[0].id;
+    assert_eq!(world.zone.running(), [id]);
+    world.control.sandboxes.kill(world.team, id).await.unwrap();
+    assert!(world.zone.running().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_zone_does_not_change_its_region() {
+    let mut world = World::new().await;
+    world.die().await;
+    let info = ZoneInfo { name: "local1".parse().unwrap(), region: "ord".parse().unwrap() };
+    let started = Control::start(
+        ControlConfig::default(),
+        world.store.clone(),
+        FakeZone::named(info, world.clock.clone()),
+        world.clock.clone(),
+        std::sync::Arc::new(SystemRandom),
+        Tasks::new(),
+    );
+    assert!(matches!(started.await, Err(StartError::RegionChanged { .. })));
 }

@@ -309,6 +309,7 @@ async fn a_file_is_private_locked_and_found_again() {
     assert_eq!(pid, Some(std::process::id()));
     let mode = |name: &str| std::fs::metadata(dir.join(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(""), mode("records.redb"), mode("lock")), (0o700, 0o600, 0o600));
+    store.close().await;
     drop(store);
     let store = Store::open(&dir).unwrap();
     assert_eq!(team_names(&store).await, ["kept"]);

@@ -62,6 +62,8 @@ pub enum ScriptedCreate {
     Hang,
     /// It runs, and ends at once.
     DieAfter(EndReason),
+    /// As a bug does.
+    Panic,
 }
 
 /// What was asked, in order.
@@ -387,6 +389,8 @@ impl Zone for FakeZone {
                 self.end(id, reason);
                 Ok(started)
             }
+            #[expect(clippy::panic, reason = "it was asked for")]
+            Some(ScriptedCreate::Panic) => panic!("scripted"),
             Some(ScriptedCreate::Hang) | None => self.start(spec),
         }
     }
