@@ -72,7 +72,8 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct State {
-    images: BTreeSet<ImageDigest>,
+    /// Nobody has said yet; members of an earlier process are kept until then.
+    images: Option<BTreeSet<ImageDigest>>,
     members: BTreeMap<Shape, VecDeque<Connected>>,
     filling: BTreeMap<Shape, u32>,
     resting: BTreeMap<Shape, Rest>,
@@ -92,7 +93,7 @@ impl Pool {
 
     pub(crate) fn keep_warm(&self, images: BTreeSet<ImageDigest>) {
         let mut state = self.state.lock();
-        state.images = images;
+        state.images = Some(images);
         state.resting.clear();
         drop(state);
         self.work.notify_one();
@@ -149,11 +150,12 @@ impl Pool {
         let now = Instant::now();
         let mut surplus = Vec::new();
         let mut state = self.state.lock();
-        for shape in self.shapes(&state) {
+        let Some(images) = state.images.clone() else { return };
+        for shape in self.shapes(&state, &images) {
             let members = state.members.entry(shape).or_default();
             surplus.extend(take_dead(members));
             let view = PoolView {
-                wanted: self.wanted(&state, &shape),
+                wanted: self.wanted(&images, &shape),
                 ready: count(&state.members, &shape),
                 filling: state.filling.get(&shape).copied().unwrap_or(0),
                 filling_all: state.filling.values().sum(),
@@ -183,17 +185,17 @@ impl Pool {
     }
 
     /// Every kind that is wanted or there.
-    fn shapes(&self, state: &State) -> BTreeSet<Shape> {
+    fn shapes(&self, state: &State, images: &BTreeSet<ImageDigest>) -> BTreeSet<Shape> {
         let resources = self.warm.resources;
-        let wanted = state.images.iter().flat_map(|image| {
+        let wanted = images.iter().flat_map(|image| {
             let modes = self.warm.modes.iter();
             modes.map(move |mode| Shape { image: *image, resources, mode: *mode })
         });
         wanted.chain(state.members.keys().copied()).collect()
     }
 
-    fn wanted(&self, state: &State, shape: &Shape) -> u32 {
-        let is_wanted = state.images.contains(&shape.image)
+    fn wanted(&self, images: &BTreeSet<ImageDigest>, shape: &Shape) -> u32 {
+        let is_wanted = images.contains(&shape.image)
             && shape.resources == self.warm.resources
             && self.warm.modes.contains(&shape.mode);
         if is_wanted { self.warm.per_image } else { 0 }

@@ -1,4 +1,7 @@
 //! `LocalZone` as an appliance uses it.
 
 mod life;
+mod pool;
+mod restart;
+mod trouble;
 mod world;

@@ -12,7 +12,7 @@ use std::{
 use sandboxo_tasks::Tasks;
 use sandboxo_zone::{Limits, LocalZone, StartError, Warm, ZoneConfig, network::Network, tear_down};
 use sandboxo_zone_protocol::{
-    AGENT_PORT, Clock, ImageDigest, NetworkMode, NetworkPolicy, Random, Region, Resources,
+    AGENT_PORT, Clock, Ended, ImageDigest, NetworkMode, NetworkPolicy, Random, Region, Resources,
     SandboxId, SandboxSpec, SystemClock, SystemRandom, Zone, ZoneCode, ZoneEvent, ZoneReport,
 };
 use tempfile::TempDir;
@@ -109,6 +109,25 @@ impl World {
         assert_eq!(self.on_host().await, BTreeMap::new(), "a torn down zone leaves nothing");
         let left: Vec<_> = fs::read_dir(self.path("state/slots")).into_iter().flatten().collect();
         assert!(left.is_empty(), "{left:?}");
+    }
+
+    /// The processes in one of this zone's groups: a container's, or the keeper's.
+    pub(crate) fn processes_of(&self, group: &str) -> Vec<i32> {
+        let base = Path::new("/sys/fs/cgroup");
+        let below = Path::new("sandboxo").join(&self.config.instance).join(group);
+        ["pids", ""]
+            .iter()
+            .find_map(|it| fs::read_to_string(base.join(it).join(&below).join("cgroup.procs")).ok())
+            .unwrap_or_default()
+            .lines()
+            .map(|pid| pid.parse().unwrap())
+            .collect()
+    }
+
+    /// The groups of all its containers.
+    pub(crate) fn containers(&self) -> Vec<String> {
+        let names = fs::read_dir(self.path("state/slots")).unwrap();
+        names.map(|name| name.unwrap().file_name().into_string().unwrap()).collect()
     }
 
     /// Everything that this zone has on the host, by kind.
@@ -251,6 +270,34 @@ pub(crate) async fn health(zone: &LocalZone, id: SandboxId) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     answer.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Polls a level that nothing tells about, and says what was missing.
+pub(crate) async fn until(what: &str, mut reached: impl AsyncFnMut() -> bool) {
+    for _ in 0..1500 {
+        if reached().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("never: {what}");
+}
+
+pub(crate) fn soon(seconds: u64) -> sandboxo_zone_protocol::Timestamp {
+    SystemClock.now() + Duration::from_secs(seconds)
+}
+
+/// The next end that is told.
+pub(crate) async fn next_end(events: &mut tokio::sync::mpsc::Receiver<ZoneEvent>) -> Ended {
+    let end = async {
+        loop {
+            match events.recv().await.expect("the zone still tells") {
+                ZoneEvent::SandboxEnded(ended) => return ended,
+                ZoneEvent::Ping(_) | ZoneEvent::Hello(_) => {}
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), end).await.expect("a sandbox ends")
 }
 
 pub(crate) async fn report(zone: &LocalZone) -> ZoneReport {
