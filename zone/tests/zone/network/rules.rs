@@ -47,7 +47,7 @@ fn the_internet_is_open_and_everything_near_is_refused() {
         // The host, by every address it has, and its neighbors.
         let uplink = command(&format!("ip -4 -br addr show dev sbxo-{}", world.instance));
         let uplink = uplink.split_whitespace().nth(2).unwrap().split('/').next().unwrap();
-        for address in [HOST, uplink.parse().unwrap(), GATEWAY, Ipv4Addr::new(127, 0, 0, 1)] {
+        for address in [HOST, uplink.parse().unwrap(), GATEWAY] {
             refused(address, PORT);
         }
         // The forwarder answers questions and nothing else.
@@ -72,12 +72,13 @@ fn the_internet_is_open_and_everything_near_is_refused() {
 
 #[test]
 fn policies_are_in_force_at_once() {
+    use Connects::{Refused as No, Yes};
+
     world::run(|world| async move {
         let tasks = Tasks::new();
         let network = world.network(&tasks).await;
         let (lease, sibling) = (network.lease().await.unwrap(), network.lease().await.unwrap());
         let guest = Guest::of(&lease);
-        use Connects::{Refused as No, Yes};
         for (why, policy, outside, other) in [
             ("open", NetworkPolicy::OPEN, Yes, Yes),
             ("one is denied", policy("", "203.0.113.7/32"), No, Yes),
@@ -183,6 +184,33 @@ fn nobody_speaks_with_anothers_address() {
             ip(&format!("route change default via {} src {own}", gateway(&lease)));
         });
         assert_eq!(guest.connects(OUTSIDE, PORT), Connects::Yes);
+        assert!(tasks.shut_down(SOON).await);
+    });
+}
+
+#[test]
+fn one_sandbox_cannot_take_every_connection() {
+    world::run(|world| async move {
+        let tasks = Tasks::new();
+        let network = world.network(&tasks).await;
+        let (lease, sibling) = (network.lease().await.unwrap(), network.lease().await.unwrap());
+        let tracked = || -> u32 {
+            let count = "/proc/sys/net/netfilter/nf_conntrack_count";
+            within(&world.zone(), || {
+                std::fs::read_to_string(count).unwrap().trim().parse().unwrap()
+            })
+        };
+        within(lease.netns_path(), || {
+            for _ in 0..3000 {
+                let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+                socket.connect((OTHER, PORT)).unwrap();
+                socket.send(b"x").unwrap();
+            }
+        });
+        let count = tracked();
+        assert!((1900..2200).contains(&count), "{count}");
+        assert_eq!(Guest::of(&lease).connects(OUTSIDE, PORT), Connects::Refused);
+        assert_eq!(Guest::of(&sibling).connects(OUTSIDE, PORT), Connects::Yes);
         assert!(tasks.shut_down(SOON).await);
     });
 }

@@ -33,14 +33,17 @@ fn a_guest_of_gvisor_is_held_to_the_same() {
             ("private", "10.99.0.1".to_owned(), Connects::Refused),
             ("sibling", sibling.record().address().to_string(), Connects::Refused),
         ];
-        // A listener at ::1, which is all there is of IPv6.
-        let mut script = "grep -c . /proc/net/if_inet6; ".to_owned();
-        for (_, target, _) in &targets {
-            script += &format!(
-                "if timeout 2 bash -c 'exec 3<>/dev/tcp/{target}/{PORT}' 2>/dev/null; \
-                 then echo Yes; elif [ $? = 124 ]; then echo TimedOut; else echo Refused; fi; "
-            );
-        }
+        let tries: Vec<String> = targets
+            .iter()
+            .map(|(_, target, _)| {
+                format!(
+                    "if timeout 2 bash -c 'exec 3<>/dev/tcp/{target}/{PORT}' 2>/dev/null; then \
+                     echo Yes; elif [ $? = 124 ]; then echo TimedOut; else echo Refused; fi\n"
+                )
+            })
+            .collect();
+        // Loopback is all there is of IPv6.
+        let script = format!("grep -c . /proc/net/if_inet6\n{}", tries.concat());
         let config = serde_json::json!({
             "ociVersion": "1.0.0",
             "process": {

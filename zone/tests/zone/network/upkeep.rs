@@ -74,7 +74,7 @@ fn sandboxes_keep_their_network_when_the_process_is_killed() {
         let record = serde_json::from_str(&serde_json::to_string(&kept).unwrap()).unwrap();
         let lease = network.adopt(record).await.unwrap();
         assert_eq!(lease.netns_path(), guest.0);
-        network.sweep(&[kept.clone()]).await;
+        network.sweep(std::slice::from_ref(&kept)).await;
         assert_eq!(talk.says("still here").unwrap(), "still here");
         assert_eq!(guest.connects(OTHER, PORT), Connects::Refused);
         lease.apply(&NetworkPolicy::OPEN).await.unwrap();
