@@ -4,6 +4,8 @@
 //! A row is `[format, kind, length of key (2), key, value…]`; no value is a tombstone. The value
 //! is the record's row as it stands in its table.
 
+use std::ops::Bound;
+
 use sandboxo_model::{
     ApiKeyRecord, IdempotencyRecord, SandboxRecord, TeamRecord, TemplateRecord, ZoneRecord,
 };
@@ -54,7 +56,7 @@ const FORMAT: u8 = 1;
 const KEEP: u64 = 1024;
 /// Kept for the slowest reader at most.
 const KEEP_AT_MOST: u64 = 65_536;
-/// How many are removed with one commit.
+/// How many are removed with one commit, besides as many as it adds.
 const TRIM_BATCH: usize = 256;
 
 const LAST: &[u8] = b"last_change";
@@ -97,7 +99,7 @@ pub(crate) fn append(tables: &mut Tables<'_>, staged: &Staged) -> Result<u64, St
     }
     if sequence != before {
         tables.put(Table::Meta, LAST, &sequence.to_be_bytes())?;
-        trim(tables, sequence)?;
+        trim(tables, sequence, sequence - before)?;
     }
     Ok(sequence)
 }
@@ -113,8 +115,7 @@ pub(crate) fn read(
     limit: usize,
 ) -> Result<Result<Vec<Change>, Lagged>, StoreError> {
     let last = last(source)?;
-    let rows =
-        source.rows(Table::Changes, std::ops::Bound::Excluded(&cursor.to_be_bytes()), limit)?;
+    let rows = source.rows(Table::Changes, Bound::Excluded(&cursor.to_be_bytes()), limit)?;
     let mut changes = Vec::with_capacity(rows.len());
     for (key, row) in rows {
         changes
@@ -128,10 +129,11 @@ pub(crate) fn read(
     Ok(if follows { Ok(changes) } else { Err(Lagged { last }) })
 }
 
-fn trim(tables: &mut Tables<'_>, last: u64) -> Result<(), StoreError> {
+fn trim(tables: &mut Tables<'_>, last: u64, added: u64) -> Result<(), StoreError> {
     let slowest = tables::cursors(tables)?.into_iter().min();
     let floor = trim_to(last, slowest);
-    let oldest = tables.rows(Table::Changes, std::ops::Bound::Unbounded, TRIM_BATCH)?;
+    let limit = TRIM_BATCH.saturating_add(usize::try_from(added).unwrap_or(usize::MAX));
+    let oldest = tables.rows(Table::Changes, Bound::Unbounded, limit)?;
     for (key, _) in oldest {
         if tables::parse_number(&key).is_none_or(|sequence| sequence <= floor) {
             tables.remove(Table::Changes, &key)?;
