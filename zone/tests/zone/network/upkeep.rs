@@ -267,7 +267,7 @@ fn a_host_that_changes_is_followed() {
 fn two_instances_share_a_host() {
     world::run(|world| async move {
         let tasks = Tasks::new();
-        let second = format!("{}x", world.instance);
+        let second = world.second();
         let one = world.network(&tasks).await;
         let config = NetworkConfig { instance: second.clone(), ..world.config() };
         let two = Network::start(config, &tasks).await.unwrap();

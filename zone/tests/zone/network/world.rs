@@ -76,9 +76,11 @@ struct Cleaner(&'static World);
 impl Drop for Cleaner {
     fn drop(&mut self) {
         if thread::panicking() {
-            let torn_down = runtime().block_on(Network::tear_down(&self.0.instance));
-            if let Err(error) = torn_down {
-                eprint(&format!("tear down: {error:?}"));
+            for instance in [&self.0.instance, &self.0.second()] {
+                let torn_down = runtime().block_on(Network::tear_down(instance));
+                if let Err(error) = torn_down {
+                    eprint(&format!("tear down: {error:?}"));
+                }
             }
         }
         ip(&format!("netns del {}", self.0.outside));
@@ -120,6 +122,11 @@ impl World {
 
     pub(super) async fn network(&self, tasks: &Tasks) -> Network {
         Network::start(self.config(), tasks).await.unwrap()
+    }
+
+    /// Another instance on the same host.
+    pub(super) fn second(&self) -> String {
+        format!("{}x", self.instance)
     }
 
     pub(super) fn zone(&self) -> PathBuf {
