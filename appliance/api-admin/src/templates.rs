@@ -1,0 +1,129 @@
+//! `/templates`: every team's, and imports of root file systems.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, Query, State, rejection::QueryRejection},
+    http::StatusCode,
+};
+use futures_util::TryStreamExt as _;
+use sandboxo_control::{ImportTemplate, Scope};
+use sandboxo_model::{TeamRecord, TemplateRecord};
+use sandboxo_zone_protocol::{Resources, TeamId, Timestamp};
+use serde::{Deserialize, Serialize};
+use tokio_util::io::StreamReader;
+
+use crate::{AdminError, Operator, Surface};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct View {
+    id: String,
+    team: String,
+    name: String,
+    public: bool,
+    image: String,
+    size_bytes: u64,
+    vcpus: u32,
+    memory_mib: u32,
+    disk_mib: u32,
+    user: String,
+    workdir: Option<String>,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Import {
+    name: String,
+    team: Option<String>,
+    public: Option<bool>,
+    vcpus: Option<u32>,
+    memory_mib: Option<u32>,
+    disk_mib: Option<u32>,
+    user: Option<String>,
+    workdir: Option<String>,
+}
+
+pub(crate) async fn list(State(surface): State<Surface>, _: Operator) -> Json<Vec<View>> {
+    let templates = surface.control.templates.list(Scope::Operator);
+    Json(templates.iter().map(|record| view(&surface, record)).collect())
+}
+
+/// The body is a tar stream, gzipped or not, of any size.
+pub(crate) async fn import(
+    State(surface): State<Surface>,
+    _: Operator,
+    query: Result<Query<Import>, QueryRejection>,
+    body: Body,
+) -> Result<(StatusCode, Json<View>), AdminError> {
+    let Query(asked) = query.map_err(|rejection| AdminError::Invalid(rejection.body_text()))?;
+    let Import { name, team: team_name, public, vcpus, memory_mib, disk_mib, user, workdir } =
+        asked;
+    let team = team(&surface, team_name.as_deref())?;
+    let mut import = ImportTemplate::new(name);
+    let Resources { vcpus: cpus, memory_mib: memory, disk_mib: disk, pids } = import.resources;
+    import.resources = Resources {
+        vcpus: vcpus.unwrap_or(cpus),
+        memory_mib: memory_mib.unwrap_or(memory),
+        disk_mib: disk_mib.unwrap_or(disk),
+        pids,
+    };
+    import.public = public.unwrap_or(import.public);
+    import.user = user.unwrap_or(import.user);
+    import.workdir = workdir.or(import.workdir);
+    let tar = StreamReader::new(body.into_data_stream().map_err(std::io::Error::other));
+    let record = surface.control.templates.import(team, import, Box::new(tar)).await?;
+    Ok((StatusCode::CREATED, Json(view(&surface, &record))))
+}
+
+pub(crate) async fn delete(
+    State(surface): State<Surface>,
+    _: Operator,
+    Path(name): Path<String>,
+) -> Result<StatusCode, AdminError> {
+    surface.control.templates.delete(Scope::Operator, &name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// By name; without one the team that every appliance begins with.
+pub(crate) fn team(surface: &Surface, name: Option<&str>) -> Result<TeamId, AdminError> {
+    let name = name.unwrap_or(TeamRecord::DEFAULT);
+    let teams = surface.control.keys.teams();
+    let team = teams.iter().find(|team| team.name == name);
+    team.map(|team| team.id).ok_or_else(|| AdminError::Invalid(format!("team: no team {name:?}")))
+}
+
+fn view(surface: &Surface, record: &TemplateRecord) -> View {
+    let TemplateRecord {
+        id,
+        team,
+        name,
+        public,
+        image,
+        image_bytes,
+        build: _,
+        resources,
+        user,
+        workdir,
+        created_at,
+        updated_at,
+    } = record;
+    let team = surface.control.keys.team(*team);
+    View {
+        id: id.to_string(),
+        team: team.map(|team| team.name.clone()).unwrap_or_default(),
+        name: name.to_string(),
+        public: *public,
+        image: image.to_string(),
+        size_bytes: *image_bytes,
+        vcpus: resources.vcpus,
+        memory_mib: resources.memory_mib,
+        disk_mib: resources.disk_mib,
+        user: user.clone(),
+        workdir: workdir.clone(),
+        created_at: *created_at,
+        updated_at: *updated_at,
+    }
+}

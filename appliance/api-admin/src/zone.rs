@@ -1,0 +1,62 @@
+//! `GET /zone`: what it is and how full.
+
+use axum::{Json, extract::State};
+use sandboxo_zone_protocol::Capacity;
+use serde::Serialize;
+
+use crate::{AdminError, Operator, Surface};
+
+/// What the binary knows of the zone that it runs in itself.
+#[derive(Debug, Clone)]
+pub struct ZoneFacts {
+    /// Stands in the name of everything that it makes on the host.
+    pub instance: String,
+    /// How many sandboxes it keeps ready for each image.
+    pub warm_per_image: u32,
+    /// The folder with its images.
+    pub images: std::path::PathBuf,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct View {
+    name: String,
+    region: String,
+    ready: bool,
+    boot_id: Option<String>,
+    instance: String,
+    warm_per_image: u32,
+    images: std::path::PathBuf,
+    capacity: Option<CapacityView>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CapacityView {
+    running: u32,
+    limit: u32,
+    warm: u32,
+    free_memory_mib: u64,
+    free_disk_mib: u64,
+}
+
+pub(crate) async fn show(
+    State(surface): State<Surface>,
+    _operator: Operator,
+) -> Result<Json<View>, AdminError> {
+    let status = surface.control.zones.list().into_iter().next().ok_or(AdminError::Unavailable)?;
+    let ZoneFacts { instance, warm_per_image, images } = (*surface.zone).clone();
+    Ok(Json(View {
+        name: status.info.name.to_string(),
+        region: status.info.region.to_string(),
+        ready: status.ready,
+        boot_id: status.boot_id,
+        instance,
+        warm_per_image,
+        images,
+        capacity: status.capacity.map(|capacity| {
+            let Capacity { running, limit, warm, free_memory_mib, free_disk_mib } = capacity;
+            CapacityView { running, limit, warm, free_memory_mib, free_disk_mib }
+        }),
+    }))
+}
