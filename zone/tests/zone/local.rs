@@ -1,5 +1,6 @@
 //! `LocalZone` as an appliance uses it.
 
+mod contained;
 mod life;
 mod pool;
 mod restart;

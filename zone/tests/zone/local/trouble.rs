@@ -71,7 +71,7 @@ async fn a_start_says_what_is_wrong_with_runsc() {
     world.config.runsc = world.path("missing");
     match world.try_start().await {
         Err(StartError::Runsc(ProbeError::Missing(path))) => {
-            assert_eq!(path, world.path("missing"))
+            assert_eq!(path, world.path("missing"));
         }
         other => panic!("{:?}", other.err()),
     }

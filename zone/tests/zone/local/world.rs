@@ -9,12 +9,14 @@ use std::{
     time::Duration,
 };
 
+use base64::Engine;
 use sandboxo_tasks::Tasks;
 use sandboxo_zone::{Limits, LocalZone, StartError, Warm, ZoneConfig, network::Network, tear_down};
 use sandboxo_zone_protocol::{
     AGENT_PORT, Clock, Ended, ImageDigest, NetworkMode, NetworkPolicy, Random, Region, Resources,
     SandboxId, SandboxSpec, SystemClock, SystemRandom, Zone, ZoneCode, ZoneEvent, ZoneReport,
 };
+use tar::EntryType::{Directory, Regular, Symlink};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -58,14 +60,14 @@ impl World {
         );
         let keeper = dir.path().join("keeper");
         write_script(&keeper, &script);
-        let mut instance = [0; 3];
+        let mut instance = [0; 4];
         SystemRandom.fill(&mut instance);
         let config = ZoneConfig {
             name: "local1".parse().unwrap(),
             region: region(),
             state: dir.path().join("state"),
             run: dir.path().join("run"),
-            instance: instance.iter().map(|byte| format!("{byte:02x}")).collect(),
+            instance: format!("{:06x}", u32::from_be_bytes(instance) >> 8),
             runsc: which("runsc"),
             agent: agent(),
             keeper,
@@ -165,7 +167,9 @@ impl World {
                 found.entry("processes").or_default().push(line.replace('\0', " "));
             }
         }
-        found.values_mut().for_each(|names| names.sort());
+        for names in found.values_mut() {
+            names.sort();
+        }
         found
     }
 }
@@ -215,6 +219,11 @@ fn region() -> Region {
 
 /// A few MiB with every program of busybox, and the users that the agent looks for.
 pub(crate) async fn import_busybox(zone: &LocalZone) -> ImageDigest {
+    import_with(zone, &[]).await
+}
+
+/// And these programs in `/bin`.
+pub(crate) async fn import_with(zone: &LocalZone, programs: &[(&str, &Path)]) -> ImageDigest {
     let mut tar = tar::Builder::new(Vec::new());
     let mut add = |path: &str, kind, mode, link: &str, content: &[u8]| {
         let mut header = tar::Header::new_gnu();
@@ -230,13 +239,15 @@ pub(crate) async fn import_busybox(zone: &LocalZone) -> ImageDigest {
             tar.append_link(&mut header, path, link).unwrap();
         }
     };
-    use tar::EntryType::{Directory, Regular, Symlink};
     for folder in ["bin/", "etc/", "root/", "home/", "home/user/", "usr/", "var/"] {
         add(folder, Directory, 0o755, "", b"");
     }
     add("bin/busybox", Regular, 0o755, "", &fs::read(which("busybox")).unwrap());
     for name in ["sh", "bash", "cat", "dd", "rm", "sleep", "ls", "df", "head", "env", "true"] {
         add(&format!("bin/{name}"), Symlink, 0o777, "busybox", b"");
+    }
+    for (name, program) in programs {
+        add(&format!("bin/{name}"), Regular, 0o755, "", &fs::read(program).unwrap());
     }
     add("usr/bin", Symlink, 0o777, "../bin", b"");
     let users = b"root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n";
@@ -258,7 +269,7 @@ pub(crate) fn spec(image: ImageDigest) -> SandboxSpec {
         workdir: None,
         network: NetworkPolicy { mode: NetworkMode::None, ..NetworkPolicy::OPEN },
         agent_token: None,
-        deadline: SystemClock.now() + Duration::from_secs(600),
+        deadline: SystemClock.now() + Duration::from_mins(10),
     }
 }
 
@@ -270,6 +281,85 @@ pub(crate) async fn health(zone: &LocalZone, id: SandboxId) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     answer.lines().next().unwrap_or_default().to_owned()
+}
+
+/// What a shell command said and how it ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ran {
+    pub(crate) output: String,
+    /// `None`: a signal ended it, or it was not heard of again.
+    pub(crate) code: Option<i64>,
+}
+
+/// Runs a shell command by the agent's process service.
+pub(crate) async fn run(zone: &LocalZone, id: SandboxId, command: &str) -> Ran {
+    let start = serde_json::json!({
+        "process": {"cmd": "/bin/sh", "args": ["-c", command]},
+        "stdin": false,
+    });
+    let start = start.to_string();
+    let length = u32::try_from(start.len()).unwrap();
+    let head = format!(
+        "POST /process.Process/Start HTTP/1.1\r\nhost: sandbox\r\nconnection: close\r\n\
+         content-type: application/connect+json\r\nconnect-protocol-version: 1\r\n\
+         authorization: Basic cm9vdDo=\r\ncontent-length: {}\r\n\r\n",
+        length + 5
+    );
+    let mut stream = zone.connect(id, AGENT_PORT).await.unwrap();
+    let request = [head.as_bytes(), &[0], &length.to_be_bytes(), start.as_bytes()].concat();
+    stream.write_all(&request).await.unwrap();
+    let mut answer = Vec::new();
+    let outcome = stream.read_to_end(&mut answer).await;
+    let mut ran = Ran { output: String::new(), code: None };
+    for message in envelopes(&unchunked(&answer)) {
+        let event = &message["event"];
+        for name in ["stdout", "stderr"] {
+            if let Some(data) = event["data"][name].as_str() {
+                let bytes = base64::engine::general_purpose::STANDARD.decode(data).unwrap();
+                ran.output.push_str(&String::from_utf8_lossy(&bytes));
+            }
+        }
+        let end = &event["end"];
+        if end["exited"] == true {
+            // Zero is left out.
+            ran.code = Some(end["exitCode"].as_i64().unwrap_or(0));
+        } else if !end.is_null() {
+            ran.output.push_str(end["status"].as_str().unwrap_or_default());
+        }
+        if !message["error"].is_null() {
+            ran.output.push_str(&message["error"].to_string());
+        }
+    }
+    if let Err(error) = outcome {
+        ran.output.push_str(&error.to_string());
+    }
+    ran
+}
+
+fn unchunked(answer: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(answer);
+    let head = text.find("\r\n\r\n").expect("a head");
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    let mut rest = &answer[head + 4..];
+    let mut body = Vec::new();
+    while let Some(end) = rest.windows(2).position(|it| it == b"\r\n") {
+        let size = usize::from_str_radix(std::str::from_utf8(&rest[..end]).unwrap(), 16).unwrap();
+        let Some(chunk) = rest.get(end + 2..end + 2 + size).filter(|_| size > 0) else { break };
+        body.extend_from_slice(chunk);
+        rest = &rest[end + 2 + size + 2..];
+    }
+    body
+}
+
+fn envelopes(mut body: &[u8]) -> Vec<serde_json::Value> {
+    let mut messages = Vec::new();
+    while let Some((head, rest)) = body.split_at_checked(5) {
+        let length = u32::from_be_bytes(head[1..].try_into().unwrap()) as usize;
+        let Some(message) = rest.get(..length) else { break };
+        messages.push(serde_json::from_slice(message).unwrap());
+        body = &rest[length..];
+    }
+    messages
 }
 
 /// Polls a level that nothing tells about, and says what was missing.
