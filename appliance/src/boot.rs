@@ -1,0 +1,163 @@
+//! Wiring, in the order in which things come to be.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use sandboxo_api_admin::ZoneFacts;
+use sandboxo_control::{Control, ControlConfig};
+use sandboxo_front_door::{Domains, FrontDoor, FrontDoorConfig, ServeConfig, Site};
+use sandboxo_model::resources;
+use sandboxo_store::Store;
+use sandboxo_tasks::Tasks;
+use sandboxo_zone::{Limits, LocalZone, Warm, ZoneConfig};
+use sandboxo_zone_protocol::{NetworkMode, Secret, SystemClock, SystemRandom};
+use sha2::{Digest as _, Sha256};
+use tokio::net::TcpListener;
+
+use crate::{
+    config::Config,
+    hex::hex,
+    output, programs,
+    shutdown::{self, End, Signals},
+    state::StateFolder,
+};
+
+/// From a create's start until its agent answers; a cold start on a busy host takes seconds.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(crate) async fn serve(config: Config) -> Result<End> {
+    let mut signals = Signals::listen().context("listen for signals")?;
+    let tasks = Tasks::new();
+    let store = tokio::select! {
+        started = start(&config, &tasks) => started?,
+        () = signals.next() => return Ok(End::Asked),
+    };
+    shutdown::notify("READY=1");
+    let end = shutdown::run(&mut signals, &tasks).await;
+    // Last, so that what the others wrote on their way out is on the disk.
+    store.close().await;
+    Ok(end)
+}
+
+/// Each line needs the ones above it. What fails here, fails before anything was served.
+async fn start(config: &Config, tasks: &Tasks) -> Result<Store> {
+    let state = StateFolder::at(&config.state);
+    state.make()?;
+    let store = Store::open(state.root()).context("open the records")?;
+    // Before anything slow: a port that is taken is told at once.
+    let (listener, address) = bind(config.listen()).await?;
+
+    let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
+    let zone = zone_config(config, &state)?;
+    let facts = ZoneFacts {
+        instance: zone.instance.clone(),
+        warm_per_image: zone.warm.per_image,
+        images: zone.state.join("images"),
+    };
+    let zone = LocalZone::start(zone, clock.clone(), random.clone(), tasks.clone())
+        .await
+        .context("start the zone; `sandboxo doctor` may know more")?;
+    let control = ControlConfig::default();
+    let control =
+        Control::start(control, store.clone(), zone, clock, random.clone(), tasks.clone())
+            .await
+            .context("start the control")?;
+
+    let token = match &config.token {
+        Some(token) => token.clone(),
+        None => state.secret_or_new("token", &*random)?,
+    };
+    first_key(&control, &state).await?;
+
+    listen(config, listener, control, token, facts, tasks);
+    let url = format!("http://{address}");
+    state.write_address(&url).context("write down the address")?;
+    tracing::info!(
+        url,
+        state = %state.root().display(),
+        version = env!("CARGO_PKG_VERSION"),
+        "serving the E2B surface, the admin surface and the data plane"
+    );
+    Ok(store)
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+    let listener =
+        TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
+    let address = listener.local_addr().context("ask for the own address")?;
+    Ok((listener, address))
+}
+
+/// Written down before it is shown: what is shown once must not be the only copy.
+async fn first_key(control: &Control, state: &StateFolder) -> Result<()> {
+    if let Some(made) = control.keys.ensure_first().await.context("make the first API key")? {
+        state.keep("api-key", made.secret.expose())?;
+        output::note(&format!(
+            "the first API key, shown this once and kept in {}: {}",
+            state.root().join("api-key").display(),
+            made.secret.expose()
+        ));
+    }
+    Ok(())
+}
+/// What zone `local1` is told. `down` needs it without a zone.
+pub(crate) fn zone_config(config: &Config, state: &StateFolder) -> Result<ZoneConfig> {
+    let instance = instance(state.root());
+    Ok(ZoneConfig {
+        name: config.zone.name.clone(),
+        region: config.region,
+        state: state.zone(),
+        run: PathBuf::from("/run/sandboxo").join(&instance),
+        instance,
+        runsc: programs::runsc(config)?,
+        agent: programs::agent(config)?,
+        keeper: std::env::current_exe().context("find this program")?,
+        warm: Warm {
+            per_image: config.pool.size,
+            resources: resources::DEFAULT,
+            modes: vec![NetworkMode::Full],
+        },
+        limits: Limits {
+            sandboxes: config.limits.sandboxes,
+            memory_reserve_mib: config.limits.memory_reserve_mib,
+            memory_overcommit: config.limits.memory_overcommit,
+            disk_reserve_mib: config.limits.disk_reserve_mib,
+        },
+        resolvers: config.zone.resolvers.iter().map(|resolver| resolver.0).collect(),
+        start_timeout: START_TIMEOUT,
+    })
+}
+
+/// Names everything that this state folder's appliance makes on the host.
+fn instance(state: &Path) -> String {
+    let digest = Sha256::digest(state.as_os_str().as_encoded_bytes());
+    hex(digest.get(..3).unwrap_or_default())
+}
+
+/// Both planes on one port.
+fn listen(
+    config: &Config,
+    listener: TcpListener,
+    control: Control,
+    token: Secret,
+    facts: ZoneFacts,
+    tasks: &Tasks,
+) {
+    let router = sandboxo_api_e2b::router(control.clone(), config.domain.clone())
+        .merge(sandboxo_api_admin::router(control.clone(), token.clone(), facts));
+    let door = FrontDoorConfig {
+        domains: Domains::new(config.domain.as_deref()),
+        operator_token: Some(token),
+        ..FrontDoorConfig::default()
+    };
+    let site = Site::new(FrontDoor::new(control, door, tasks.clone()), router);
+    let connections = tasks.clone();
+    tasks.spawn_critical("http", |stop| {
+        sandboxo_front_door::serve(listener, site, ServeConfig::default(), connections, stop)
+    });
+}

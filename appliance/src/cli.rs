@@ -1,0 +1,192 @@
+//! The command line: what can be said, and who does it.
+
+mod admin;
+mod agent;
+mod api;
+mod base;
+mod bench;
+mod copy;
+mod doctor;
+mod down;
+mod exec;
+mod keys;
+mod sandboxes;
+mod target;
+mod templates;
+mod terminal;
+mod words;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::{
+    config::{self, Config, Flags, Settings},
+    output::{self, Form},
+};
+
+/// Sandboxes for untrusted code, in gVisor, on this host.
+#[derive(Debug, Parser)]
+#[command(name = "sandboxo", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    flags: Flags,
+    #[command(flatten)]
+    reach: target::Reach,
+    /// Print JSON (the default when standard output is no terminal)
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the appliance
+    Serve(Settings),
+    /// Create, list, use and kill sandboxes
+    #[command(subcommand)]
+    Sandbox(Sandbox),
+    /// What sandboxes start from
+    #[command(subcommand)]
+    Template(Template),
+    /// API keys of clients
+    #[command(subcommand)]
+    Key(Key),
+    /// Check this host and the appliance on it, and say what to do
+    Doctor,
+    /// Measure
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Check or print the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// End the appliance of this state folder, its sandboxes and its keeper
+    Down {
+        /// End the appliance only; sandboxes live on
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Starts every runsc and holds the sockets to the agents; the appliance starts it
+    #[command(hide = true)]
+    Keeper,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Sandbox {
+    /// Create one and print its id
+    Create(sandboxes::Create),
+    /// List them
+    Ls(sandboxes::Ls),
+    /// Run a command in one; its exit code becomes this one's
+    Exec(exec::Exec),
+    /// Copy files in and out; a sandbox's path is written ID:PATH
+    Cp(copy::Cp),
+    /// End them
+    Kill(sandboxes::Kill),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Template {
+    /// List them
+    Ls,
+    /// Make one of a root file system in a tar archive, or replace its image
+    Import(templates::Import),
+    /// Make the template `base` of this host's own Debian or Ubuntu packages
+    Base(base::Base),
+    /// Delete one
+    Rm {
+        /// Its name or id
+        template: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Key {
+    /// List them; the keys themselves are not kept
+    Ls,
+    /// Make one and print it, once
+    Create {
+        /// What it is for
+        name: String,
+    },
+    /// Revoke one
+    Rm {
+        /// Its id
+        id: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// From a create to the first output of a command
+    Tti(bench::Tti),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Say everything that is wrong with it
+    Check(Settings),
+    /// Print all settings in force; secrets are hidden
+    Print(Settings),
+}
+
+/// What a client's command needs of the command line.
+pub(crate) struct Context {
+    pub(crate) flags: Flags,
+    pub(crate) reach: target::Reach,
+    pub(crate) form: Form,
+}
+
+/// `sandboxo serve` is `boot`'s; all else is done here.
+pub(crate) enum Ask {
+    Serve(Box<Config>),
+    Client(Box<(Context, Command)>),
+}
+
+impl Cli {
+    pub(crate) fn ask(self) -> Result<Ask, config::Problems> {
+        let Self { flags, reach, json, command } = self;
+        if let Command::Serve(settings) = command {
+            return Ok(Ask::Serve(Box::new(Config::load(&Flags { settings, ..flags })?)));
+        }
+        let context = Context { flags, reach, form: Form::choose(json) };
+        Ok(Ask::Client(Box::new((context, command))))
+    }
+}
+
+pub(crate) async fn run(context: Context, command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Sandbox(Sandbox::Create(create)) => sandboxes::create(&context, create).await?,
+        Command::Sandbox(Sandbox::Ls(ls)) => sandboxes::ls(&context, ls).await?,
+        Command::Sandbox(Sandbox::Kill(kill)) => return sandboxes::kill(&context, kill).await,
+        Command::Sandbox(Sandbox::Exec(exec)) => return exec::exec(&context, exec).await,
+        Command::Sandbox(Sandbox::Cp(cp)) => copy::cp(&context, cp).await?,
+        Command::Template(Template::Ls) => templates::ls(&context).await?,
+        Command::Template(Template::Import(import)) => templates::import(&context, import).await?,
+        Command::Template(Template::Base(base)) => base::base(&context, base).await?,
+        Command::Template(Template::Rm { template }) => templates::rm(&context, &template).await?,
+        Command::Key(Key::Ls) => keys::ls(&context).await?,
+        Command::Key(Key::Create { name }) => keys::create(&context, &name).await?,
+        Command::Key(Key::Rm { id }) => keys::rm(&context, &id).await?,
+        Command::Doctor => return doctor::doctor(&context).await,
+        Command::Bench(Bench::Tti(tti)) => bench::tti(&context, tti).await?,
+        Command::Down { keep } => down::down(&context, keep).await?,
+        Command::Config(ConfigCommand::Check(settings)) => {
+            Config::load(&Flags { settings, ..context.flags })?;
+            output::note("the configuration is good");
+        }
+        Command::Config(ConfigCommand::Print(settings)) => {
+            let config = Config::load(&Flags { settings, ..context.flags })?;
+            output::print_json(&config::print(&config))?;
+        }
+        // The first is `boot`'s, the second never comes this far.
+        Command::Serve(_) | Command::Keeper => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+#[path = "cli/tests.rs"]
+mod tests;

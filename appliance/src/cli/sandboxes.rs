@@ -1,0 +1,212 @@
+//! `sandbox create`, `ls` and `kill`.
+
+use std::{collections::BTreeMap, process::ExitCode};
+
+use anyhow::{Result, bail};
+use reqwest::Method;
+use serde_json::json;
+
+use super::{
+    Context,
+    api::{self, Sandbox},
+    target::Target,
+    words::{Duration, Pair},
+};
+use crate::output::{self, Form};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Create {
+    /// What it starts from
+    #[arg(default_value = "base")]
+    template: String,
+    /// How long it lives: 90s, 5m, 2h, 1d
+    #[arg(long, default_value = "5m")]
+    timeout: Duration,
+    /// A variable of all its commands
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    env: Vec<Pair>,
+    /// A label to find it by
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    metadata: Vec<Pair>,
+    /// It reaches nothing outside
+    #[arg(long)]
+    no_internet: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ls {
+    /// Only with this label
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    metadata: Vec<Pair>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Kill {
+    /// Which
+    #[arg(required_unless_present = "all")]
+    ids: Vec<String>,
+    /// All that run
+    #[arg(long, conflicts_with = "ids")]
+    all: bool,
+}
+
+pub(crate) async fn create(context: &Context, create: Create) -> Result<()> {
+    let target = Target::find(context)?;
+    let map = |pairs: Vec<Pair>| -> BTreeMap<String, String> {
+        pairs.into_iter().map(|Pair(name, value)| (name, value)).collect()
+    };
+    let mut body = json!({
+        "templateID": create.template,
+        "timeout": create.timeout.0.as_secs(),
+        "envVars": map(create.env),
+        "metadata": map(create.metadata),
+    });
+    if create.no_internet
+        && let Some(body) = body.as_object_mut()
+    {
+        body.insert("allow_internet_access".into(), false.into());
+    }
+    let made = target.create(&body).await?;
+    match context.form {
+        Form::Json => output::print_json(&made)?,
+        Form::Human => output::print(&made.id)?,
+    }
+    Ok(())
+}
+
+pub(crate) async fn ls(context: &Context, ls: Ls) -> Result<()> {
+    let listed = all(&Target::find(context)?, &ls.metadata).await?;
+    match context.form {
+        Form::Json => output::print_json(&listed)?,
+        Form::Human => {
+            let rows: Vec<_> = listed.iter().map(row).collect();
+            output::print(&output::table(
+                ["ID", "TEMPLATE", "STATE", "STARTED", "ENDS", "METADATA"],
+                &rows,
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn kill(context: &Context, kill: Kill) -> Result<ExitCode> {
+    let target = Target::find(context)?;
+    let ids = if kill.all {
+        all(&target, &[]).await?.into_iter().map(|sandbox| sandbox.id).collect()
+    } else {
+        kill.ids
+    };
+    let mut killed = Vec::new();
+    let mut missing = Vec::new();
+    for id in ids {
+        if target.kill(&id).await? {
+            killed.push(id);
+        } else {
+            output::note(&format!("{id}: there is no such sandbox"));
+            missing.push(id);
+        }
+    }
+    match context.form {
+        Form::Json => output::print_json(&json!({ "killed": killed, "missing": missing }))?,
+        Form::Human => killed.iter().try_for_each(|id| output::print(id))?,
+    }
+    Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Page by page.
+async fn all(target: &Target, metadata: &[Pair]) -> Result<Vec<Sandbox>> {
+    let mut listed = Vec::new();
+    let mut next: Option<String> = None;
+    loop {
+        let mut query = vec![("limit", "100".to_owned())];
+        if !metadata.is_empty() {
+            query.push(("metadata", encode_metadata(metadata)));
+        }
+        query.extend(next.take().map(|token| ("nextToken", token)));
+        let request = target.ask(Method::GET, "/v2/sandboxes")?.query(&query);
+        let answer = api::good(api::reached(request.send().await)?).await?;
+        let token = answer.headers().get("X-Next-Token").and_then(|token| token.to_str().ok());
+        let token = token.filter(|token| !token.is_empty()).map(str::to_owned);
+        let page: Vec<Sandbox> = api::json(Ok(answer)).await?;
+        if token.is_some() && page.is_empty() {
+            bail!("the server's list does not end");
+        }
+        listed.extend(page);
+        match token {
+            Some(token) => next = Some(token),
+            None => return Ok(listed),
+        }
+    }
+}
+
+/// The surface decodes a pair twice after the query's own decoding.
+fn encode_metadata(pairs: &[Pair]) -> String {
+    let twice = |text: &str| api::segment(&api::segment(text));
+    let pairs: Vec<_> =
+        pairs.iter().map(|Pair(name, value)| format!("{}={}", twice(name), twice(value))).collect();
+    pairs.join("&")
+}
+
+fn row(sandbox: &Sandbox) -> [String; 6] {
+    let metadata = sandbox.metadata.iter().flatten();
+    [
+        sandbox.id.clone(),
+        sandbox.alias.clone().unwrap_or_else(|| sandbox.template.clone()),
+        sandbox.state.clone().unwrap_or_default(),
+        sandbox.started_at.as_deref().map(seconds).unwrap_or_default(),
+        sandbox.end_at.as_deref().map(seconds).unwrap_or_default(),
+        metadata.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "),
+    ]
+}
+
+/// A moment without the fraction of its second.
+fn seconds(moment: &str) -> String {
+    match moment.split_once('.') {
+        Some((whole, _)) => format!("{whole}Z"),
+        None => moment.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the contract has it: `a b` = `c&d` travels, after the query's encoding, as
+    /// `a%252520b%3Dc%252526d`.
+    #[test]
+    fn metadata_is_encoded_twice_before_the_query() {
+        let pairs = [Pair("a b".into(), "c&d".into())];
+        assert_eq!(encode_metadata(&pairs), "a%2520b=c%2526d");
+    }
+
+    #[test]
+    fn a_row_of_the_list() {
+        let listed: Sandbox = serde_json::from_value(json!({
+            "sandboxID": "sbx-loc-0", "templateID": "t0", "alias": "base", "state": "running",
+            "startedAt": "2026-01-01T00:00:00.123Z", "endAt": "2026-01-01T00:05:00Z",
+            "metadata": { "a": "b", "c": "d" }, "somethingNew": 1,
+        }))
+        .unwrap();
+        assert_eq!(
+            row(&listed),
+            [
+                "sbx-loc-0",
+                "base",
+                "running",
+                "2026-01-01T00:00:00Z",
+                "2026-01-01T00:05:00Z",
+                "a=b c=d"
+            ]
+        );
+    }
+
+    /// The agent's token is for the caller of create, not for a log of a script.
+    #[test]
+    fn json_has_no_token() {
+        let made: Sandbox = serde_json::from_value(json!({
+            "sandboxID": "x", "templateID": "t", "envdAccessToken": "hush",
+        }))
+        .unwrap();
+        assert!(!serde_json::to_string(&made).unwrap().contains("hush"));
+    }
+}

@@ -1,0 +1,88 @@
+//! `template`: what sandboxes start from.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use futures_util::TryStreamExt as _;
+use reqwest::{Body, Method};
+use serde_json::Value;
+use tokio::fs::File;
+use tokio_util::io::ReaderStream;
+
+use super::{
+    Context,
+    admin::{cell, rows},
+    api::{self, segment},
+    target::Target,
+};
+use crate::output::{self, Form, Progress};
+
+const PIECE: usize = 256 << 10;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Import {
+    /// A tar archive of a root file system; gzip is recognized
+    archive: PathBuf,
+    /// What clients will call it
+    #[arg(long)]
+    name: String,
+}
+
+pub(crate) async fn ls(context: &Context) -> Result<()> {
+    let templates = Target::find(context)?.admin_get("/templates").await?;
+    match context.form {
+        Form::Json => output::print_json(&templates)?,
+        Form::Human => {
+            let row = |template: &Value| {
+                let size = template.get("sizeBytes").and_then(Value::as_u64).map(output::bytes);
+                [
+                    cell(template, "id"),
+                    cell(template, "name"),
+                    size.unwrap_or_default(),
+                    cell(template, "updatedAt"),
+                ]
+            };
+            let rows: Vec<_> = rows(&templates).iter().map(row).collect();
+            output::print(&output::table(["ID", "NAME", "SIZE", "UPDATED"], &rows))?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn rm(context: &Context, template: &str) -> Result<()> {
+    Target::find(context)?.admin_delete(&format!("/templates/{}", segment(template))).await
+}
+
+pub(crate) async fn import(context: &Context, import: Import) -> Result<()> {
+    let target = Target::find(context)?;
+    let made = upload(&target, &import.archive, &import.name).await?;
+    show(context, &made)
+}
+
+pub(crate) fn show(context: &Context, template: &Value) -> Result<()> {
+    match context.form {
+        Form::Json => output::print_json(template)?,
+        Form::Human => {
+            let (name, id) = (cell(template, "name"), cell(template, "id"));
+            output::print(&format!("template {name} ({id}) is ready"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends the archive; the zone unpacks it while it comes.
+pub(crate) async fn upload(target: &Target, archive: &Path, name: &str) -> Result<Value> {
+    let shown = archive.display();
+    let file = File::open(archive).await.with_context(|| format!("open {shown}"))?;
+    let length = file.metadata().await.with_context(|| format!("read {shown}"))?.len();
+    let progress = Progress::of_bytes(&format!("import {name}"), length);
+    let bar = progress.bar();
+    let pieces = ReaderStream::with_capacity(file, PIECE)
+        .inspect_ok(move |piece| bar.inc(piece.len() as u64));
+    let request = target
+        .admin(Method::POST, "/templates")?
+        .query(&[("name", name)])
+        .header("Content-Type", "application/x-tar")
+        .body(Body::wrap_stream(pieces));
+    api::json(request.send().await).await.with_context(|| format!("import {shown} as {name}"))
+}

@@ -1,0 +1,45 @@
+//! The whole configuration as the file would have it, for `sandboxo config print`. Secrets are
+//! told by whether they are there.
+
+use serde_json::{Value, json};
+
+use super::{Config, Limits, Log, Pool, ZoneSection};
+
+const HIDDEN: &str = "(hidden)";
+
+pub(crate) fn print(config: &Config) -> Value {
+    let Config {
+        state,
+        host,
+        port,
+        domain,
+        region,
+        token,
+        zone: ZoneSection { name, runsc, agent, resolvers },
+        pool: Pool { size },
+        limits: Limits { sandboxes, memory_reserve_mib, memory_overcommit, disk_reserve_mib },
+        log: Log { filter, format },
+    } = config;
+    json!({
+        "state": state,
+        "host": host,
+        "port": port,
+        "domain": domain,
+        "region": region,
+        "token": token.as_ref().map(|_secret| HIDDEN),
+        "zone": {
+            "name": name,
+            "runsc": runsc,
+            "agent": agent,
+            "resolvers": resolvers.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        },
+        "pool": { "size": size },
+        "limits": {
+            "sandboxes": sandboxes,
+            "memory_reserve_mib": memory_reserve_mib,
+            "memory_overcommit": memory_overcommit,
+            "disk_reserve_mib": disk_reserve_mib,
+        },
+        "log": { "filter": filter, "format": format.name() },
+    })
+}

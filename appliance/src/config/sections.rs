@@ -1,0 +1,158 @@
+//! The sections of the file, each with its defaults and bounds.
+
+use std::{
+    fmt,
+    net::{AddrParseError, IpAddr, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+};
+
+use sandboxo_zone_protocol::ZoneName;
+
+use super::reader::Reader;
+
+/// Zone `local1`, which runs in this process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ZoneSection {
+    pub(crate) name: ZoneName,
+    pub(crate) runsc: PathBuf,
+    /// `None`: `sandboxo-agent` beside this program.
+    pub(crate) agent: Option<PathBuf>,
+    /// Who answers the sandboxes' DNS questions. Empty: the host's own resolvers.
+    pub(crate) resolvers: Vec<Resolver>,
+}
+
+/// An address, with a port if it is not 53.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Resolver(pub(crate) SocketAddr);
+
+impl FromStr for Resolver {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let plain = text.parse().map(|ip: IpAddr| SocketAddr::new(ip, 53));
+        plain.or_else(|_no_bare_address| text.parse()).map(Self)
+    }
+}
+
+impl fmt::Display for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.port() {
+            53 => self.0.ip().fmt(f),
+            _ => self.0.fmt(f),
+        }
+    }
+}
+
+/// The warm pool: sandboxes started ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pool {
+    pub(crate) size: u32,
+}
+
+/// What the zone never goes beyond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) sandboxes: u32,
+    /// Stays free on the host, whatever is asked for.
+    pub(crate) memory_reserve_mib: u64,
+    /// How many times the host's memory may be promised in sum.
+    pub(crate) memory_overcommit: u64,
+    /// Stays free in the state folder's file system.
+    pub(crate) disk_reserve_mib: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Log {
+    pub(crate) filter: String,
+    pub(crate) format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// Human on a terminal, JSON elsewhere.
+    Auto,
+    Human,
+    Json,
+}
+
+impl LogFormat {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Human => "human",
+            Self::Json => "json",
+        }
+    }
+}
+
+impl FromStr for LogFormat {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "human" => Ok(Self::Human),
+            "json" => Ok(Self::Json),
+            _ => Err(()),
+        }
+    }
+}
+
+pub(crate) fn zone(top: &mut Reader<'_>) -> ZoneSection {
+    let mut section = top.section("zone");
+    let zone = ZoneSection {
+        name: section
+            .parsed("name", "a DNS label of at most 32 characters")
+            .unwrap_or_else(default_zone),
+        runsc: section.program("runsc").unwrap_or_else(|| PathBuf::from("runsc")),
+        agent: section.path("agent"),
+        resolvers: section
+            .list("resolvers", "an IP address, perhaps with a port")
+            .unwrap_or_default(),
+    };
+    section.finish();
+    zone
+}
+
+pub(crate) fn pool(top: &mut Reader<'_>) -> Pool {
+    let mut section = top.section("pool");
+    let pool = Pool { size: section.number32("size", 0..=1000).unwrap_or(4) };
+    section.finish();
+    pool
+}
+
+pub(crate) fn limits(top: &mut Reader<'_>) -> Limits {
+    let mut section = top.section("limits");
+    let limits = Limits {
+        sandboxes: section.number32("sandboxes", 1..=100_000).unwrap_or(200),
+        memory_reserve_mib: section.number("memory_reserve_mib", 0..=1_048_576).unwrap_or(512),
+        memory_overcommit: section.number("memory_overcommit", 1..=100).unwrap_or(4),
+        disk_reserve_mib: section.number("disk_reserve_mib", 0..=16_777_216).unwrap_or(1024),
+    };
+    section.finish();
+    limits
+}
+
+pub(crate) fn log(top: &mut Reader<'_>) -> Log {
+    let mut section = top.section("log");
+    let log = Log {
+        filter: section
+            .checked("filter", |text| {
+                tracing_subscriber::EnvFilter::try_new(text)
+                    .map(|_filter| text.to_owned())
+                    .map_err(|error| format!("is not a log filter: {error}"))
+            })
+            .unwrap_or_else(|| "info".to_owned()),
+        format: section
+            .parsed("format", "\"auto\", \"human\" or \"json\"")
+            .unwrap_or(LogFormat::Auto),
+    };
+    section.finish();
+    log
+}
+
+#[expect(clippy::expect_used, reason = "the literal is a zone name; a test reads it")]
+fn default_zone() -> ZoneName {
+    "local1".parse().expect("a DNS label")
+}
