@@ -350,14 +350,19 @@ impl Network {
         }
     }
 
+    /// Rules and links at the same time: a packet needs both.
     async fn remove(&self, numbers: Vec<u32>) -> Result<(), NetworkError> {
-        // The rules first: from then on nothing passes.
-        let dismissed = rules::dismiss(&self.inner.plan, &numbers);
-        self.inner.rules.run(move || nft::apply(&dismissed)).await??;
+        let plan = self.inner.plan.clone();
+        let (dismissed, leaving) = (rules::dismiss(&plan, &numbers), numbers.clone());
+        let (rules, links) = tokio::join!(
+            self.inner.rules.run(move || nft::apply(&dismissed)),
+            self.inner.links.run(move || zone_side::remove(&plan, &leaving)),
+        );
+        links??;
+        rules??;
+        let mut state = self.inner.state.lock();
         for number in numbers {
-            let plan = self.inner.plan.clone();
-            self.inner.links.run(move || zone_side::remove(&plan, number)).await??;
-            self.inner.state.lock().book.gone(number);
+            state.book.gone(number);
         }
         Ok(())
     }

@@ -36,6 +36,8 @@ use tokio::io::{Interest, unix::AsyncFd};
 /// More than the kernel puts into one message of a dump.
 const BUFFER: usize = 64 * 1024;
 
+/// A group of links that only those are in which are about to be deleted.
+const LEAVING: u32 = 0x5b;
 const RTMGRP_IPV4_IFADDR: u32 = 0x10;
 const RTMGRP_IPV4_ROUTE: u32 = 0x40;
 
@@ -136,6 +138,29 @@ impl Netlink {
     pub(super) fn delete_link(&mut self, name: &str) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        match self.change(RouteNetlinkMessage::DelLink(message), 0) {
+            Err(error) if is(&error, Errno::ENODEV) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// All at once: the kernel waits for each deletion until no packet uses the link, and waits
+    /// once for a group. Ones that aren't there are no error.
+    pub(super) fn delete_links(&mut self, names: &[String]) -> io::Result<()> {
+        if let [name] = names {
+            return self.delete_link(name);
+        }
+        for name in names {
+            let mut message = LinkMessage::default();
+            message.attributes.push(LinkAttribute::IfName(name.clone()));
+            message.attributes.push(LinkAttribute::Group(LEAVING));
+            match self.change(RouteNetlinkMessage::SetLink(message), 0) {
+                Err(error) if is(&error, Errno::ENODEV) => {}
+                other => other?,
+            }
+        }
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::Group(LEAVING));
         match self.change(RouteNetlinkMessage::DelLink(message), 0) {
             Err(error) if is(&error, Errno::ENODEV) => Ok(()),
             other => other,

@@ -12,7 +12,7 @@ use super::{
     NetworkError, Uplink,
     host::{self, Host},
     making, namespace,
-    netlink::{Netlink, is},
+    netlink::Netlink,
     plan::{self, Plan},
     rules::UPLINK,
 };
@@ -127,16 +127,20 @@ pub(super) fn add(plan: &Plan, number: u32, mtu: u32) -> Result<(), NetworkError
     add().map_err(making(&name))
 }
 
-/// Whatever is there of it. To be called from the zone's namespace.
-pub(super) fn remove(plan: &Plan, number: u32) -> Result<(), NetworkError> {
-    let name = plan.namespace(number);
-    let remove = || {
-        // The link first and by name: with its namespace it would go at some later time, and its
-        // name would not be free.
-        Netlink::open()?.delete_link(&Plan::link(number))?;
-        namespace::remove(&name)
-    };
-    remove().map_err(|source| NetworkError::Remove { what: name.clone(), source })
+/// Whatever is there of them. To be called from the zone's namespace.
+pub(super) fn remove(plan: &Plan, numbers: &[u32]) -> Result<(), NetworkError> {
+    let removing = |what: String| move |source| NetworkError::Remove { what, source };
+    // The links first and by name: with its namespace one would go at some later time, and its
+    // name would not be free.
+    let links: Vec<String> = numbers.iter().map(|number| Plan::link(*number)).collect();
+    Netlink::open()
+        .and_then(|mut zone| zone.delete_links(&links))
+        .map_err(removing(links.join(", ")))?;
+    for number in numbers {
+        let name = plan.namespace(*number);
+        namespace::remove(&name).map_err(removing(name.clone()))?;
+    }
+    Ok(())
 }
 
 /// Whether namespace and link are there. To be called from the zone's namespace.
@@ -148,10 +152,8 @@ pub(super) fn is_whole(plan: &Plan, number: u32) -> Result<bool, NetworkError> {
     look().map_err(making(&plan.namespace(number)))
 }
 
-/// Deletes the host's end of the uplink. To be called from the host's namespace.
+/// Deletes the host's end of the uplink, and with it the zone's. To be called from the host's
+/// namespace.
 pub(super) fn remove_uplink(instance: &str) -> io::Result<()> {
-    match Netlink::open()?.delete_link(&plan::name(instance)) {
-        Err(error) if is(&error, Errno::ENODEV) => Ok(()),
-        other => other,
-    }
+    Netlink::open()?.delete_link(&plan::name(instance))
 }
