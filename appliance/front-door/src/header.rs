@@ -255,7 +255,7 @@ mod tests {
         let agent = Crossing { to_agent: true, strip_api_key: true, ..CROSSING };
         assert_eq!(
             kept(&sent, &agent),
-            pairs(&[("x-access-token", "f"), ("authorization", "Bearer g")])
+            pairs(&[("authorization", "Bearer g"), ("x-access-token", "f")])
         );
     }
 
