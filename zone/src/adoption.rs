@@ -121,7 +121,8 @@ fn view(shared: &Shared, slot: &Slot) -> SlotView {
         same_keeper: slot.keeper_boot == host.keeper.boot_id(),
         process,
         claim: slot.claim.as_ref().map(|claim| (claim.id, claim.deadline)),
-        has_ended: slot.claim.as_ref().is_some_and(|claim| shared.ledger.has_ended(claim.id)),
+        has_ended: slot.ending
+            || slot.claim.as_ref().is_some_and(|claim| shared.ledger.has_ended(claim.id)),
     }
 }
 

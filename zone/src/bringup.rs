@@ -121,14 +121,6 @@ impl Holdings {
         Ok(())
     }
 
-    /// Everything of it goes; resolves once it has.
-    pub(crate) async fn end(mut self) {
-        let removed = self.remove();
-        if removed.await.is_err() {
-            // The process stops, and the next one goes on with it.
-        }
-    }
-
     fn remove(&mut self) -> tokio::sync::oneshot::Receiver<()> {
         self.left = true;
         let network = self.lease.take().map(NetworkRemains::Lease);
@@ -178,7 +170,9 @@ pub(crate) struct Connected {
     pub(crate) process: Process,
     pub(crate) end: ZoneEnd,
     /// To attach again, should the keeper have told the agent that the zone is gone.
-    pub(crate) channel: OwnedFd,
+    channel: OwnedFd,
+    /// How often the keeper had done so when `end` was attached.
+    rejoined: u32,
 }
 
 impl Connected {
@@ -190,15 +184,32 @@ impl Connected {
         !self.process.has_ended() && self.end.why_closed().is_none()
     }
 
-    /// Ends it; resolves once nothing of it is left.
-    pub(crate) async fn finish(self) {
+    /// Ends it. Resolves once none of its processes is left; the janitor removes the rest.
+    pub(crate) async fn finish(mut self) {
+        if let Err(error) = self.holdings.record(|slot| slot.ending = true) {
+            tracing::warn!(error = &error as &dyn std::error::Error, "write down an end");
+        }
         self.process.kill();
-        self.holdings.end().await;
+        if let Err(error) = self.holdings.group.kill_all().await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "end its processes");
+        }
     }
 
     /// It goes on without this process.
     pub(crate) fn leave(mut self) {
         self.holdings.leave();
+    }
+
+    /// Attaches again if the keeper has told the agent meanwhile that the zone is gone. `true`:
+    /// there is another `end`.
+    pub(crate) fn refresh(&mut self) -> Result<bool, BringUpError> {
+        let rejoined = self.holdings.host.keeper.standing().borrow().rejoined;
+        if rejoined == self.rejoined {
+            return Ok(false);
+        }
+        self.end = attach_to(&self.holdings.host, &self.channel)?;
+        self.rejoined = rejoined;
+        Ok(true)
     }
 
     /// Makes it somebody's. Written down before the agent is told: a zone that dies in between
@@ -208,6 +219,7 @@ impl Connected {
         record: ClaimRecord,
         mut claim: Claim,
     ) -> Result<(), BringUpError> {
+        self.refresh()?;
         let policy = record.network.clone();
         self.holdings
             .record(|slot| slot.claim = Some(record))
@@ -251,6 +263,12 @@ pub(crate) async fn bring_up(
     cancel: &Stop,
 ) -> Result<Connected, BringUpError> {
     let give_up = Instant::now() + host.start_timeout;
+    let _one_of_few = tokio::select! {
+        permit = timeout_at(give_up, host.starts.acquire()) => permit.map_err(|_late| {
+            BringUpError::TimedOut(host.start_timeout, "too many others start".to_owned())
+        })?,
+        () = cancel.cancelled() => return Err(BringUpError::Cancelled),
+    };
     let go_on = || if cancel.is_cancelled() { Err(BringUpError::Cancelled) } else { Ok(()) };
     let slotted = Slotted::make(host, shape)?;
     go_on()?;
@@ -275,6 +293,7 @@ impl Slotted {
             lease: None,
             process: None,
             claim: None,
+            ending: false,
         };
         let holdings = Holdings::new(host.clone(), slot, None);
         fs::create_dir_all(&holdings.paths.folder).map_err(BringUpError::at("make its slot"))?;
@@ -418,6 +437,7 @@ impl Running {
     /// Attaches, and waits for the agent's greeting or the sandbox's end.
     pub(crate) async fn greet(self) -> Result<(Connected, Hello), BringUpError> {
         let Self { holdings, process, channel } = self;
+        let rejoined = holdings.host.keeper.standing().borrow().rejoined;
         let end = attach_to(&holdings.host, &channel)?;
         let hello = tokio::select! {
             hello = end.hello() => hello,
@@ -427,12 +447,12 @@ impl Running {
             Ok(hello) => hello,
             Err(source) => return Err(BringUpError::Agent { said: holdings.said(), source }),
         };
-        Ok((Connected { holdings, process, end, channel }, hello))
+        Ok((Connected { holdings, process, end, channel, rejoined }, hello))
     }
 }
 
 /// A new end of the channel, with the newest epoch.
-pub(crate) fn attach_to(host: &Host, channel: &OwnedFd) -> Result<ZoneEnd, BringUpError> {
+fn attach_to(host: &Host, channel: &OwnedFd) -> Result<ZoneEnd, BringUpError> {
     let channel = channel.try_clone().map_err(BringUpError::at("duplicate its channel"))?;
     let attached = attach(channel, host.keeper.epoch());
     let (end, driver) = attached.map_err(BringUpError::at("attach to its channel"))?;

@@ -275,6 +275,12 @@ pub(crate) fn free_mib(path: &Path) -> io::Result<u64> {
 
 /// Unmounts, and removes the mount point. A repeat is a success.
 pub(crate) fn release(mount: &Path) -> io::Result<()> {
+    // What was written and is not on the image yet need not get there.
+    for entry in fs::read_dir(mount).into_iter().flatten().flatten() {
+        if entry.file_type()?.is_file() {
+            gone(fs::remove_file(entry.path()))?;
+        }
+    }
     loop {
         match umount2(mount, MntFlags::UMOUNT_NOFOLLOW) {
             Ok(()) => {}

@@ -4,6 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{Clock, Random};
+use tokio::sync::Semaphore;
 
 use crate::{
     cgroup::Cgroups,
@@ -30,6 +31,8 @@ pub(crate) struct Host {
     /// The kernel's, of this boot.
     pub(crate) boot: String,
     pub(crate) janitor: Janitor,
+    /// Starts at a time: more than the processors can do only makes all of them late.
+    pub(crate) starts: Semaphore,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) tasks: Tasks,

@@ -17,7 +17,7 @@ use sandboxo_zone_protocol::{
 };
 use tokio::{
     io::AsyncRead,
-    sync::{Notify, mpsc},
+    sync::{Notify, Semaphore, mpsc},
 };
 
 use crate::{
@@ -128,6 +128,7 @@ impl LocalZone {
             keeper,
             boot,
             janitor,
+            starts: Semaphore::new(starts_at_once()),
             clock,
             random,
             tasks: tasks.clone(),
@@ -275,6 +276,10 @@ impl Zone for LocalZone {
         self.shared.pool.keep_warm(known.collect());
         Ok(())
     }
+}
+
+fn starts_at_once() -> usize {
+    2 + 2 * std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 fn folder(path: &Path) -> impl Fn(io::Error) -> StartError + use<> {

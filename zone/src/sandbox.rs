@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    bringup::{BringUpError, Connected, attach_to, bring_up},
+    bringup::{BringUpError, Connected, bring_up},
     cgroup::{GroupUsage, Weight},
     disk,
     events::Ledger,
@@ -294,7 +294,7 @@ impl Task {
         // The end before the deed: a zone that dies in between finds a slot whose end is known.
         self.shared.ledger.write_down(&ended);
         if timeout(GONE_WITHIN, living.connected.finish()).await.is_err() {
-            tracing::warn!(sandbox.id = %self.id, "its remains are left to the janitor");
+            tracing::warn!(sandbox.id = %self.id, "its processes are left to the janitor");
         }
         self.shared.ledger.ended(ended);
     }
@@ -302,7 +302,6 @@ impl Task {
     /// Why it ended; `None` when the zone stops.
     async fn watch(&mut self, living: &mut Living, stop: &Stop) -> Option<EndReason> {
         let mut standing = self.shared.host.keeper.standing();
-        let mut rejoined = standing.borrow_and_update().rejoined;
         loop {
             let left = living.time_left(self.shared.host.clock.now());
             let Connected { process, end, .. } = &living.connected;
@@ -312,18 +311,14 @@ impl Task {
                 () = self.kill.cancelled() => return Some(EndReason::Killed),
                 () = process.ended() => return Some(living.cause_of_death()),
                 Ok(()) = standing.changed() => {
-                    // The keeper has told the agent that we are gone.
-                    let now = standing.borrow_and_update().rejoined;
-                    if now != rejoined {
-                        rejoined = now;
-                        if let Err(error) = self.reattach(living) {
-                            tracing::error!(
-                                sandbox.id = %self.id,
-                                error = &error as &dyn std::error::Error,
-                                "attach again"
-                            );
-                            return Some(EndReason::AgentLost);
-                        }
+                    standing.mark_unchanged();
+                    if let Err(error) = self.refresh(living) {
+                        tracing::error!(
+                            sandbox.id = %self.id,
+                            error = &error as &dyn std::error::Error,
+                            "attach again"
+                        );
+                        return Some(EndReason::AgentLost);
                     }
                 }
                 () = end.closed() => {
@@ -343,14 +338,15 @@ impl Task {
         }
     }
 
-    fn reattach(&self, living: &mut Living) -> Result<(), BringUpError> {
+    fn refresh(&self, living: &mut Living) -> Result<(), BringUpError> {
         let connected = &mut living.connected;
-        connected.end = attach_to(&self.shared.host, &connected.channel)?;
-        self.life.send_modify(|life| {
-            if let Life::Live { end, .. } = life {
-                *end = connected.end.clone();
-            }
-        });
+        if connected.refresh()? {
+            self.life.send_modify(|life| {
+                if let Life::Live { end, .. } = life {
+                    *end = connected.end.clone();
+                }
+            });
+        }
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! Its root file system holds nothing but the places that the agent's mounts need, so what fails
 //! is the host's or the runtime's fault and not an image's.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use sandboxo_zone_protocol::{ImportError, NetworkMode, Resources};
 
@@ -14,6 +14,7 @@ use crate::{
     slot::Shape,
 };
 
+const CLEAN_WITHIN: Duration = Duration::from_secs(5);
 const RESOURCES: Resources = Resources { vcpus: 1, memory_mib: 128, disk_mib: 16, pids: 64 };
 
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,7 @@ pub(crate) async fn run(host: &Arc<Host>) -> Result<(), SelfTestError> {
     })?;
     let answered = connected.ping().await;
     connected.finish().await;
+    host.janitor.settle(CLEAN_WITHIN).await;
     answered.map_err(|error| SelfTestError::Agent(error.into()))
 }
 

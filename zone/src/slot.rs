@@ -99,6 +99,9 @@ pub(crate) struct Slot {
     /// Set once runsc has started it.
     pub(crate) process: Option<ProcessMark>,
     pub(crate) claim: Option<ClaimRecord>,
+    /// Its end is told or about to be; what is left of it goes without another word.
+    #[serde(default)]
+    pub(crate) ending: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,7 +169,7 @@ mod tests {
     /// Bytes of a released format must stay readable: sandboxes outlive an upgrade.
     #[test]
     fn golden_record() {
-        let golden = r#"{"format":1,"container":"c0123456789abcde","keeper_boot":"kb","host_boot":"hb","shape":{"image":"abababababababababababababababababababababababababababababababab","resources":{"vcpus":2,"memory_mib":512,"disk_mib":1024,"pids":300},"mode":"none"},"lease":null,"process":{"pid":7,"started":99},"claim":{"id":"sbx_loc_0123456789abcdefghjk","started_at":"2026-01-01T00:00:00Z","deadline":"2026-01-01T00:05:00Z","network":{"mode":"none","allow":[],"deny":["10.0.0.0/8"]}}}"#;
+        let golden = r#"{"format":1,"container":"c0123456789abcde","keeper_boot":"kb","host_boot":"hb","shape":{"image":"abababababababababababababababababababababababababababababababab","resources":{"vcpus":2,"memory_mib":512,"disk_mib":1024,"pids":300},"mode":"none"},"lease":null,"process":{"pid":7,"started":99},"claim":{"id":"sbx_loc_0123456789abcdefghjk","started_at":"2026-01-01T00:00:00Z","deadline":"2026-01-01T00:05:00Z","network":{"mode":"none","allow":[],"deny":["10.0.0.0/8"]}},"ending":true}"#;
         let slot: Slot = serde_json::from_str(golden).unwrap();
         assert_eq!(serde_json::to_string(&slot).unwrap(), golden);
     }
@@ -188,6 +191,7 @@ mod tests {
             lease: None,
             process: None,
             claim: None,
+            ending: false,
         };
         slot.store(&paths).unwrap();
         slot.process = Some(ProcessMark { pid: 5, started: 6 });

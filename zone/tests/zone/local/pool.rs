@@ -29,7 +29,7 @@ async fn a_claim_takes_what_waits_and_the_pool_fills_again() {
     zone.keep_warm(vec![]).await.unwrap();
     zone.kill(warm.id).await.unwrap();
     zone.kill(cold.id).await.unwrap();
-    until("nobody waits and all is clean", async || world.on_host().await == before).await;
+    world.settles_to(&before).await;
     world.end().await;
 }
 

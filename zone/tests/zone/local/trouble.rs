@@ -51,7 +51,7 @@ async fn a_hanging_runsc_is_given_up_and_leaves_nothing() {
     fs::write(world.path("mood"), "sleep 1000 & sleep 1000").unwrap();
     let error = zone.create(spec(image)).await.unwrap_err();
     assert!(matches!(error, CreateError::TimedOut(after) if after.as_secs() == 5), "{error:?}");
-    assert_eq!(world.on_host().await, before);
+    world.settles_to(&before).await;
 
     // And killed while it hangs.
     let spec = spec(image);
@@ -61,7 +61,7 @@ async fn a_hanging_runsc_is_given_up_and_leaves_nothing() {
     };
     let (created, ()) = tokio::join!(zone.create(spec.clone()), killed);
     assert!(matches!(created, Err(CreateError::Killed)), "{created:?}");
-    assert_eq!(world.on_host().await, before);
+    world.settles_to(&before).await;
     world.end().await;
 }
 

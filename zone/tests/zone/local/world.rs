@@ -113,6 +113,17 @@ impl World {
         assert!(left.is_empty(), "{left:?}");
     }
 
+    /// What a killed sandbox had goes in the background, within moments.
+    pub(crate) async fn settles_to(&self, expected: &BTreeMap<&'static str, Vec<String>>) {
+        for _ in 0..250 {
+            if self.on_host().await == *expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(self.on_host().await, *expected);
+    }
+
     /// The processes in one of this zone's groups: a container's, or the keeper's.
     pub(crate) fn processes_of(&self, group: &str) -> Vec<i32> {
         let base = Path::new("/sys/fs/cgroup");
