@@ -41,7 +41,9 @@ pub(crate) fn look(path: &Path, accounts: &Accounts) -> io::Result<EntryInfo> {
         modified_time: Some(modified(&own)),
         symlink_target: target,
         metadata,
-        is_symlink,
+        // Set, it makes newer clients show every link as a link, where the version that we tell
+        // promises the type of what it leads to.
+        is_symlink: false,
     })
 }
 
@@ -134,7 +136,7 @@ mod tests {
         symlink(".", path("here")).unwrap();
         let accounts = Accounts::parse("root:x:0:0::/root:\n", "root:x:0:\n");
         let far = look(&path("far"), &accounts).unwrap();
-        assert_eq!((far.r#type(), far.mode, far.is_symlink), (FileType::File, 0o640, true));
+        assert_eq!((far.r#type(), far.mode), (FileType::File, 0o640));
         assert_eq!(far.symlink_target, Some(real.join("file").to_string_lossy().into_owned()));
         assert_eq!((far.size, far.permissions.as_str()), (4, "Lrwxrwxrwx"));
         let broken = look(&path("broken"), &accounts).unwrap();
@@ -142,7 +144,7 @@ mod tests {
         assert_eq!(broken.symlink_target, Some(path("broken").to_string_lossy().into_owned()));
         assert_eq!(look(&path("here"), &accounts).unwrap().r#type(), FileType::Directory);
         let file = look(&path("file"), &accounts).unwrap();
-        assert_eq!((file.symlink_target, file.is_symlink), (None, false));
+        assert_eq!(file.symlink_target, None);
         assert_eq!((file.name.as_str(), file.owner.as_str()), ("file", "root"));
         assert!(look(&path("nothing"), &accounts).is_err());
         assert_eq!(look(Path::new("/"), &accounts).unwrap().name, "/");
