@@ -117,6 +117,8 @@ pub(crate) struct Detail {
     envd_access_token: Option<String>,
     allow_internet_access: Option<bool>,
     domain: Option<String>,
+    /// Left out rather than null: the Python model has no null here.
+    #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<NetworkView>,
     lifecycle: Lifecycle,
 }

@@ -10,9 +10,10 @@ import pytest
 from e2b import (
     CommandExitException,
     FileType,
-    InvalidArgumentException,
     NotFoundException,
+    PtySize,
     Sandbox,
+    SandboxException,
     SandboxQuery,
     TimeoutException,
 )
@@ -88,8 +89,8 @@ def test_watching_a_folder(sandbox):
 
 def test_a_terminal(sandbox):
     seen = bytearray()
-    terminal = sandbox.pty.create(size=__import__("e2b").PtySize(rows=24, cols=80), timeout=60)
-    sandbox.pty.resize(terminal.pid, __import__("e2b").PtySize(rows=40, cols=133))
+    terminal = sandbox.pty.create(size=PtySize(rows=24, cols=80), timeout=60)
+    sandbox.pty.resize(terminal.pid, PtySize(rows=40, cols=133))
     sandbox.pty.send_stdin(terminal.pid, b"tput cols; locale charmap; exit 7\n")
     with pytest.raises(CommandExitException) as ended:
         terminal.wait(on_pty=seen.extend)
@@ -148,9 +149,11 @@ def test_git_works_in_the_base_template(sandbox):
 
 
 def test_bad_input_is_told_apart():
-    with pytest.raises(NotFoundException):
+    with pytest.raises(SandboxException, match="404: template 'no-such-template' not found"):
         Sandbox.create("no-such-template")
     with pytest.raises(NotFoundException):
         Sandbox.connect("nonexistingsandbox")
-    with pytest.raises((InvalidArgumentException, Exception), match="timeout"):
+    with pytest.raises(SandboxException, match="400: timeout: must be greater than 0"):
         Sandbox.create(timeout=-1)
+    with pytest.raises(SandboxException, match="400: network: "):
+        Sandbox.create(network={"deny_out": ["not an address"]})

@@ -34,7 +34,7 @@ async fn the_whole_answer() {
             "diskSizeMB": world.template.resources.disk_mib, "state": "running",
             "envdVersion": "0.6.13", "metadata": {"a": "b"}, "volumeMounts": [],
             "envdAccessToken": token, "allowInternetAccess": null, "domain": null,
-            "network": null, "lifecycle": {"autoResume": false, "onTimeout": "kill"},
+            "lifecycle": {"autoResume": false, "onTimeout": "kill"},
         })
     );
 }
