@@ -37,7 +37,7 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
             }
             Incoming::Open(Target::Agent, reply) if agent.identity().is_some() => {
                 let agent = agent.clone();
-                let stream = reply.accept();
+                let stream = Box::new(reply.accept());
                 streams.spawn("stream", |_stop| server::serve(agent, stream));
             }
             Incoming::Open(Target::Port(port), reply) if agent.identity().is_some() => {

@@ -43,18 +43,18 @@ pub(crate) fn settle_in() -> io::Result<()> {
     if soft != hard.min(OPEN_FILES) {
         setrlimit(Resource::RLIMIT_NOFILE, hard.min(OPEN_FILES), hard)?;
     }
-    spare_memory();
     Ok(())
 }
 
 /// Large pieces go back to the kernel once they are free, and one heap serves all threads.
 #[expect(unsafe_code, reason = "settings of the C library")]
-fn spare_memory() {
+pub(crate) fn spare_memory() {
     // SAFETY: plain numbers, before there is a second thread.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_MMAP_THRESHOLD, 256 * 1024);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 256 * 1024);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 64 * 1024);
+        libc::mallopt(libc::M_TOP_PAD, 16 * 1024);
     }
 }
 

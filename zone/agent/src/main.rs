@@ -25,6 +25,7 @@ mod users;
 
 use std::{
     io::{self, Write},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     process::ExitCode,
     time::Duration,
 };
@@ -34,10 +35,12 @@ use config::{Config, Mode};
 use sandboxo_tasks::Tasks;
 use tokio::net::TcpListener;
 
-/// Where programs inside find the agent.
-const INSIDE: (&str, u16) = ("127.0.0.1", 49983);
+/// Where programs inside find the agent. An address and no name: resolving one would bring the
+/// resolver of the C library into the program.
+const INSIDE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 49983);
 
 fn main() -> ExitCode {
+    guest::spare_memory();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

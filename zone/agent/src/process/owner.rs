@@ -11,6 +11,7 @@ use nix::{
     unistd::Pid,
 };
 use sandboxo_agent_proto::process::ProcessConfig;
+use sandboxo_tasks::Stop;
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
@@ -42,6 +43,8 @@ pub(crate) struct Process {
     /// A client ended it: its end is told without waiting for its files.
     ended_by_client: AtomicBool,
     nudge: Notify,
+    /// Everyone has been told.
+    over: Stop,
 }
 
 impl Process {
@@ -62,6 +65,7 @@ impl Process {
             exited: AtomicBool::new(false),
             ended_by_client: AtomicBool::new(false),
             nudge: Notify::new(),
+            over: Stop::new(),
         }
     }
 
@@ -78,6 +82,15 @@ impl Process {
     /// `None`: it has no terminal.
     pub(crate) fn resize(&self, size: Size) -> Option<Result<(), Errno>> {
         self.terminal.as_ref().map(|master| super::pty::resize(master, size))
+    }
+
+    pub(crate) async fn over(&self) {
+        self.over.cancelled().await;
+    }
+
+    /// Out of the tables of those that live.
+    pub(crate) fn set_over(&self) {
+        self.over.cancel();
     }
 
     /// Until it is over and everyone has been told.

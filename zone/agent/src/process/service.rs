@@ -24,7 +24,7 @@ use sandboxo_agent_proto::{
     },
 };
 use sandboxo_tasks::Tasks;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{
     environment::{BadText, candidates, environment, to_argument, to_block},
@@ -47,6 +47,8 @@ use crate::{
 
 /// Kept for the platform's own processes.
 const RESERVED_TAG: &str = "_system";
+/// A client that kills a process finds it gone, unless its death takes longer.
+const DYING: Duration = Duration::from_millis(500);
 
 pub(crate) struct ProcessService {
     registry: Registry,
@@ -122,7 +124,9 @@ impl ProcessService {
             "StreamInput" => {
                 rpc::client_stream(call, async |messages| self.stream_input(messages).await).await
             }
-            "SendSignal" => rpc::unary(call, async |request| self.send_signal(&request)).await,
+            "SendSignal" => {
+                rpc::unary(call, async |request| self.send_signal(&request).await).await
+            }
             "CloseStdin" => rpc::unary(call, async |request| self.close_stdin(request).await).await,
             unknown => rpc::unimplemented(&call, "process.Process", unknown),
         }
@@ -174,6 +178,7 @@ impl ProcessService {
         self.tasks.spawn("process", |_stop| async move {
             process.watch_over(outputs, exit, options.deadline).await;
             service.registry.end(&process);
+            process.set_over();
             service.clone().tasks.spawn("ended process", |_stop| async move {
                 tokio::time::sleep(REMEMBERED).await;
                 service.registry.forget(&process);
@@ -313,20 +318,24 @@ impl ProcessService {
         Ok(StreamInputResponse {})
     }
 
-    fn send_signal(&self, request: &SendSignalRequest) -> Result<SendSignalResponse, Failure> {
+    async fn send_signal(
+        &self,
+        request: &SendSignalRequest,
+    ) -> Result<SendSignalResponse, Failure> {
         let process = self.registry.find_live(request.process.clone())?;
         let signal = match request.signal() {
             Signal::Sigkill => Unix::SIGKILL,
             Signal::Sigterm => Unix::SIGTERM,
             Signal::Unspecified => return Err(invalid("no signal given, or one unknown here")),
         };
-        match process.signal(signal) {
-            Ok(()) => Ok(SendSignalResponse {}),
-            Err(errno) => {
-                let message = format!("error sending signal: {}", errno.desc());
-                Err(Failure::new(Code::Internal, message))
-            }
+        if let Err(errno) = process.signal(signal) {
+            let message = format!("error sending signal: {}", errno.desc());
+            return Err(Failure::new(Code::Internal, message));
         }
+        if signal == Unix::SIGKILL && timeout(DYING, process.over()).await.is_err() {
+            // It sleeps where no signal reaches it; it will die when it wakes.
+        }
+        Ok(SendSignalResponse {})
     }
 
     async fn close_stdin(&self, request: CloseStdinRequest) -> Result<CloseStdinResponse, Failure> {

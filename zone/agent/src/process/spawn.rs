@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::users::User;
 
 /// Enough for a handful of system calls, with room for an unoptimized build.
-const STACK: usize = 64 * 1024;
+const STACK: usize = 32 * 1024;
 
 pub(crate) struct Launch<'a> {
     /// Tried in turn.
