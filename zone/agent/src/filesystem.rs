@@ -7,6 +7,7 @@ mod failure;
 mod inotify;
 mod listing;
 mod relocate;
+mod remove;
 mod service;
 mod watch;
 mod watcher;

@@ -1,7 +1,7 @@
 //! The sandbox around the agent: what it sets up for itself and its children at start, and what a
 //! claim changes.
 
-use std::{fs, io, net::IpAddr, path::Path};
+use std::{ffi::CString, fs, io, net::IpAddr, path::Path};
 
 use nix::{
     libc,
@@ -12,13 +12,33 @@ use nix::{
         },
         stat::{Mode, umask},
     },
-    unistd::{chdir, sethostname},
+    unistd::{chdir, execv, sethostname},
 };
 use sandboxo_channel::Claim;
 
 /// Open files of a process, unless it asks for more: enough for servers, and few enough for
 /// programs that walk over all numbers.
 const OPEN_FILES: u64 = 65_536;
+
+/// The agent's own stack. What a process could grow to counts as used in gVisor, up to 2 MiB.
+const OWN_STACK: u64 = 256 * 1024;
+/// The stack of children, as everywhere.
+const STACK: u64 = 8 * 1024 * 1024;
+
+/// Runs the program anew with a small stack: the size is fixed when a program starts. Returns if
+/// it is small already, or if that can't be.
+pub(crate) fn shrink_stack() -> io::Result<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_STACK)?;
+    if soft <= OWN_STACK {
+        return Ok(());
+    }
+    setrlimit(Resource::RLIMIT_STACK, OWN_STACK, hard)?;
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let texts: Result<Vec<_>, _> =
+        arguments.into_iter().map(|text| CString::new(text.into_encoded_bytes())).collect();
+    let Err(error) = execv(c"/proc/self/exe", &texts?);
+    Err(error.into())
+}
 
 extern "C" fn nothing(_signal: libc::c_int) {}
 
@@ -40,6 +60,8 @@ pub(crate) fn settle_in() -> io::Result<()> {
     umask(Mode::from_bits_truncate(0o022));
     chdir("/")?;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let (_own, most) = getrlimit(Resource::RLIMIT_STACK)?;
+    setrlimit(Resource::RLIMIT_STACK, most.min(STACK), most)?;
     if soft != hard.min(OPEN_FILES) {
         setrlimit(Resource::RLIMIT_NOFILE, hard.min(OPEN_FILES), hard)?;
     }

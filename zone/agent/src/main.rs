@@ -53,6 +53,9 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {
+    if guest::shrink_stack().is_err() {
+        // Then it is larger than it need be.
+    }
     let config = Config::from_process()?;
     guest::settle_in()?;
     // One thread for all that waits; a few, made when needed, for what takes the disk's time.
@@ -60,7 +63,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         .enable_io()
         .enable_time()
         .max_blocking_threads(4)
-        .thread_stack_size(256 * 1024)
+        .thread_stack_size(1024 * 1024)
         .thread_keep_alive(Duration::from_secs(2))
         .build()?;
     runtime.block_on(serve(config))

@@ -12,29 +12,32 @@ use sandboxo_agent_proto::connect::{Code, Failure};
 use super::{
     failure::{because, reason},
     relocate::relocate,
+    remove::remove_tree,
 };
 use crate::users::User;
 
-pub(crate) fn give_to(path: &Path, user: &User) -> io::Result<()> {
-    chown(path, Some(user.uid), Some(user.gid))
-}
-
 /// With its parents; those made here belong to the user.
 pub(crate) fn ensure_folder(path: &Path, user: &User) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(0o755).create(path) {
-        Ok(()) => give_to(path, user),
+    // From the folder up to one whose parent is there, then down again. No recursion: the depth
+    // is the client's choice.
+    let mut missing = Vec::new();
+    for folder in path.ancestors() {
+        match make(folder, user) {
+            Ok(()) => break,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(folder),
+            Err(error) => return Err(error),
+        }
+    }
+    missing.into_iter().rev().try_for_each(|folder| make(folder, user))
+}
+
+fn make(folder: &Path, user: &User) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o755).create(folder) {
+        Ok(()) => chown(folder, Some(user.uid), Some(user.gid)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let is_folder = fs::metadata(path)?.is_dir();
+            let is_folder = fs::metadata(folder)?.is_dir();
             if is_folder { Ok(()) } else { Err(Errno::ENOTDIR.into()) }
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match path.parent() {
-            Some(parent) => {
-                ensure_folder(parent, user)?;
-                fs::DirBuilder::new().mode(0o755).create(path)?;
-                give_to(path, user)
-            }
-            None => Err(error),
-        },
         Err(error) => Err(error),
     }
 }
@@ -84,7 +87,7 @@ pub(crate) fn shift(source: &Path, destination: &Path, user: &User) -> Result<()
 /// With all that is in it. What isn't there is removed already.
 pub(crate) fn remove(path: &Path) -> Result<(), Failure> {
     let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(found) if found.is_dir() => remove_tree(path),
         Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };

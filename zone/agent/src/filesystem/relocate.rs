@@ -16,14 +16,20 @@ use nix::{
     },
 };
 
-use super::xattr::{metadata_of, replace_metadata};
+use super::{
+    remove::remove_tree,
+    xattr::{metadata_of, replace_metadata},
+};
+
+/// Each level takes some of a worker's stack of 1 MiB.
+const DEEPEST: usize = 400;
 
 pub(crate) fn relocate(source: &Path, destination: &Path) -> io::Result<()> {
     if destination.starts_with(source) {
         return Err(Errno::EINVAL.into());
     }
     let aside = beside(destination);
-    let copied = copy(source, &aside).and_then(|()| fs::rename(&aside, destination));
+    let copied = copy(source, &aside, DEEPEST).and_then(|()| fs::rename(&aside, destination));
     if let Err(error) = copied {
         if discard(&aside).is_err() {
             // The first error says more.
@@ -41,14 +47,11 @@ fn beside(destination: &Path) -> PathBuf {
 }
 
 fn discard(path: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(path)?.is_dir() {
-        fs::remove_dir_all(path)
-    } else {
-        fs::remove_file(path)
-    }
+    if fs::symlink_metadata(path)?.is_dir() { remove_tree(path) } else { fs::remove_file(path) }
 }
 
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
+fn copy(from: &Path, to: &Path, levels: usize) -> io::Result<()> {
+    let levels = levels.checked_sub(1).ok_or(Errno::ENAMETOOLONG)?;
     let found = fs::symlink_metadata(from)?;
     let kind = found.file_type();
     if kind.is_symlink() {
@@ -57,7 +60,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         fs::DirBuilder::new().mode(0o700).create(to)?;
         for entry in fs::read_dir(from)? {
             let name = entry?.file_name();
-            copy(&from.join(&name), &to.join(&name))?;
+            copy(&from.join(&name), &to.join(&name), levels)?;
         }
     } else if kind.is_file() {
         copy_file(from, to)?;

@@ -137,25 +137,34 @@ impl Watch {
 
     /// Of a folder that was just made, what came into it before it was watched is told as well.
     fn add_folder(&mut self, path: &Path, tell: bool) -> Result<(), Errno> {
-        let descriptor = self.source.add(&self.wish.root.join(path))?;
-        let before = self.folders.insert(descriptor, path.to_owned());
-        let tell = tell && before.is_none();
-        self.add_below(path, tell)
+        let is_new = self.add_one(path)?;
+        self.add_below(path, tell && is_new)
     }
 
+    fn add_one(&mut self, path: &Path) -> Result<bool, Errno> {
+        let descriptor = self.source.add(&self.wish.root.join(path))?;
+        Ok(self.folders.insert(descriptor, path.to_owned()).is_none())
+    }
+
+    /// Without recursion: how deep it goes is for others to choose.
     fn add_below(&mut self, folder: &Path, tell: bool) -> Result<(), Errno> {
-        for (name, is_folder, has_content) in inside(&self.wish.root.join(folder)) {
-            let path = folder.join(name);
-            if tell && self.told.insert(path.clone()) {
-                self.put(&path, EventType::Create);
-                if has_content {
-                    self.put(&path, EventType::Write);
+        let mut to_do = vec![(folder.to_owned(), tell)];
+        while let Some((folder, tell)) = to_do.pop() {
+            for (name, is_folder, has_content) in inside(&self.wish.root.join(&folder)) {
+                let path = folder.join(name);
+                if tell && self.told.insert(path.clone()) {
+                    self.put(&path, EventType::Create);
+                    if has_content {
+                        self.put(&path, EventType::Write);
+                    }
                 }
-            }
-            if is_folder {
-                match self.add_folder(&path, tell) {
-                    // It went away, which its parent will tell.
-                    Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => {}
+                if !is_folder {
+                    continue;
+                }
+                match self.add_one(&path) {
+                    Ok(is_new) => to_do.push((path, tell && is_new)),
+                    // It went away, which its parent will tell; or its path is too long to watch.
+                    Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES | Errno::ENAMETOOLONG) => {}
                     Err(errno) => return Err(errno),
                 }
             }
