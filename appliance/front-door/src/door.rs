@@ -24,7 +24,7 @@ use tower::ServiceExt as _;
 
 use crate::{
     Domains, Peer,
-    forward::{Patience, forward, reshape},
+    forward::{Inside, Patience, forward, reshape},
     header::{self, API_KEY, Crossing, TRAFFIC_TOKEN},
     refusal::{self, Failure, Refused},
     signature::Signed,
@@ -195,7 +195,8 @@ impl FrontDoor {
         };
         let patience =
             Patience { answer: self.config.answer_timeout, standstill: self.config.standstill };
-        match forward(stream, request, upgrade, patience, permit, &self.tasks).await {
+        let inside = Inside { id: parsed, sandboxes: &self.control.sandboxes, tasks: &self.tasks };
+        match forward(inside, stream, request, upgrade, patience, permit).await {
             Ok(response) => response,
             // It may have died under the request: then that is what happened.
             Err(_failure) if self.is_gone(parsed) => refuse(Failure::NoSandbox),

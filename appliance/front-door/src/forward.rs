@@ -1,7 +1,7 @@
 //! One request over one stream into a sandbox, and the answer back. Nothing is buffered, and no
 //! stream serves two requests: the next sandbox may have the same address.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use axum::body::Body;
 use http::{
@@ -11,8 +11,9 @@ use http::{
 use http_body::Body as _;
 use hyper::{client::conn::http1, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
+use sandboxo_control::Sandboxes;
 use sandboxo_tasks::Tasks;
-use sandboxo_zone_protocol::ByteStream;
+use sandboxo_zone_protocol::{ByteStream, SandboxId};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
@@ -29,29 +30,47 @@ pub(crate) struct Patience {
     pub(crate) standstill: Duration,
 }
 
+/// The sandbox at the other end. When it is gone, everything open to it is cut.
+pub(crate) struct Inside<'d> {
+    pub(crate) id: SandboxId,
+    pub(crate) sandboxes: &'d Sandboxes,
+    pub(crate) tasks: &'d Tasks,
+}
+
+impl Inside<'_> {
+    fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (id, sandboxes) = (self.id, self.sandboxes.clone());
+        async move { sandboxes.gone(id).await }
+    }
+}
+
 /// A program's head may be as large as its own server lets it be; this is far above all known ones.
 const MAX_HEADERS: usize = 256;
 
 /// `request` is what the program is to see; `upgrade` is the client's side, if it asks for one.
 pub(crate) async fn forward(
+    inside: Inside<'_>,
     stream: Box<dyn ByteStream>,
     request: Request<Body>,
     upgrade: Option<OnUpgrade>,
     patience: Patience,
     permit: OwnedSemaphorePermit,
-    tasks: &Tasks,
 ) -> Result<Response<Body>, Failure> {
     let moved = Moved::new();
     let handshake = http1::Builder::new().max_headers(MAX_HEADERS).handshake(TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.map_err(|error| failure_of(&error))?;
-    tasks.spawn("sandbox connection", |stop| async move {
+    let gone = inside.gone();
+    inside.tasks.spawn("sandbox connection", |stop| async move {
         tokio::select! {
-            () = stop.cancelled() => {}
+            biased;
             ended = connection.with_upgrades() => {
                 if let Err(error) = ended {
                     tracing::debug!(error = &error as &dyn std::error::Error, "sandbox connection");
                 }
             }
+            // A connection that is dropped breaks its bodies off with an error.
+            () = gone => {}
+            () = stop.cancelled() => {}
         }
     });
 
@@ -72,7 +91,8 @@ pub(crate) async fn forward(
     };
 
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(switch(answer, upgrade.ok_or(Failure::BadAnswer)?, permit, tasks));
+        let client = upgrade.ok_or(Failure::BadAnswer)?;
+        return Ok(switch(&inside, answer, client, permit));
     }
     let (mut parts, body) = answer.into_parts();
     parts.headers = header::outward(parts.headers, parts.status);
@@ -83,13 +103,14 @@ pub(crate) async fn forward(
 
 /// Both sides leave HTTP; from here on bytes are copied until one side ends.
 fn switch(
+    inside: &Inside<'_>,
     mut answer: Response<hyper::body::Incoming>,
     client: OnUpgrade,
     permit: OwnedSemaphorePermit,
-    tasks: &Tasks,
 ) -> Response<Body> {
     let program = hyper::upgrade::on(&mut answer);
-    tasks.spawn("upgraded connection", |stop| async move {
+    let gone = inside.gone();
+    inside.tasks.spawn("upgraded connection", |stop| async move {
         let _permit = permit;
         let copied = async {
             let (client, program) = tokio::try_join!(client, program)?;
@@ -99,6 +120,7 @@ fn switch(
         };
         tokio::select! {
             () = stop.cancelled() => {}
+            () = gone => {}
             copied = copied => {
                 if let Err(error) = copied {
                     tracing::debug!(error = error.as_ref() as &dyn std::error::Error, "upgraded connection");

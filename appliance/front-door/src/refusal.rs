@@ -144,6 +144,10 @@ impl Refused<'_> {
                 },
             )
         };
+        if self.failure == Failure::NoSandbox {
+            // It never comes back; without this the Python client asks four times.
+            response.headers_mut().insert("should-retry", HeaderValue::from_static("false"));
+        }
         if let Some(seconds) = self.retry_after() {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(seconds));
         }

@@ -24,7 +24,8 @@ use crate::Site;
 
 #[derive(Debug, Clone, Copy)]
 pub struct ServeConfig {
-    /// For a request's head, and how long an idle connection is kept.
+    /// For a request's head, and how long an idle connection is kept. Longer than clients keep
+    /// theirs (five minutes): who closes first never meets a request on its way.
     pub head_timeout: Duration,
     pub max_headers: usize,
     /// A request's head, in bytes.
@@ -38,7 +39,7 @@ pub struct ServeConfig {
 impl Default for ServeConfig {
     fn default() -> Self {
         Self {
-            head_timeout: Duration::from_secs(75),
+            head_timeout: Duration::from_secs(320),
             max_headers: 128,
             max_head_bytes: 128 * 1024,
             max_connections: 16 * 1024,

@@ -1,0 +1,112 @@
+//! What breaks off inside breaks off outside, and the other way round: no broken answer looks
+//! whole.
+
+use http_body_util::BodyExt as _;
+use sandboxo_control::Scope;
+use sandboxo_zone_protocol::EndReason;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::{
+    program::{DEAF, HTTP, OLD},
+    world::{World, read_until, within},
+};
+
+#[tokio::test]
+async fn cut_upstream_cuts_the_client() {
+    let world = World::new().await;
+    let host = world.host(HTTP);
+    let mut answer = world.begin("GET /broken", &[("host", &host)], "").await;
+    within(answer.body_mut().frame()).await.unwrap().unwrap();
+    world.programs.go.notify_one();
+    within(answer.into_body().collect()).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_sandbox_that_ends_cuts_its_streams() {
+    for port in [HTTP, OLD] {
+        let world = World::new().await;
+        let host = world.host(port);
+        let mut answer = world.begin("GET /ticks", &[("host", &host)], "").await;
+        within(answer.body_mut().frame()).await.unwrap().unwrap();
+        world.zone.end(world.record.id, EndReason::Crashed);
+        within(answer.into_body().collect()).await.unwrap_err();
+        within(world.programs.ended.notified()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_killed_sandbox_was_not_found_by_the_request_that_waits() {
+    let world = World::new().await;
+    let port = DEAF.to_string();
+    let route = [("e2b-sandbox-id", world.id.as_str()), ("e2b-sandbox-port", &port)];
+    let (answer, killed) = within(async {
+        tokio::join!(world.ask("GET /", &route), async {
+            world.programs.taken.notified().await;
+            world.control.sandboxes.kill(Scope::Operator, world.record.id).await
+        })
+    })
+    .await;
+    killed.unwrap();
+    assert_eq!(answer.status, 502);
+    assert_eq!(answer.json()["message"], "The sandbox was not found");
+}
+
+#[tokio::test]
+async fn a_sandbox_that_ends_closes_upgraded_connections() {
+    let world = World::new().await;
+    let mut client = world
+        .raw(&format!(
+            "GET /upgrade HTTP/1.1\r\nhost: {}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+            world.host(HTTP)
+        ))
+        .await;
+    read_until(&mut client, "\r\n\r\n").await;
+    client.write_all(b"hello").await.unwrap();
+    read_until(&mut client, "hello").await;
+    world.zone.end(world.record.id, EndReason::Crashed);
+    let mut rest = Vec::new();
+    // A reset is an end as well.
+    drop(within(client.read_to_end(&mut rest)).await);
+    assert!(rest.is_empty());
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_is_noticed_inside() {
+    for (port, path, comes) in
+        [(HTTP, "/ticks", "tick 1"), (HTTP, "/upgrade", "101"), (OLD, "/", "part")]
+    {
+        let world = World::new().await;
+        let mut client = world
+            .raw(&format!(
+                "GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+                world.host(port)
+            ))
+            .await;
+        read_until(&mut client, comes).await;
+        drop(client);
+        within(world.programs.ended.notified()).await;
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_breaks_off_is_noticed_inside() {
+    let world = World::new().await;
+    let request = format!(
+        "POST /count HTTP/1.1\r\nhost: {}\r\ncontent-length: 100\r\n\r\nhalf",
+        world.host(OLD)
+    );
+    let mut client = world.raw(&request).await;
+    read_until(&mut client, "part").await;
+    drop(client);
+    within(world.programs.ended.notified()).await;
+}
+
+#[tokio::test]
+async fn a_stop_cuts_what_is_open() {
+    let world = World::new().await;
+    let host = world.host(HTTP);
+    let mut answer = world.begin("GET /ticks", &[("host", &host)], "").await;
+    within(answer.body_mut().frame()).await.unwrap().unwrap();
+    world.tasks.stop().cancel();
+    within(answer.into_body().collect()).await.unwrap_err();
+}

@@ -1,0 +1,116 @@
+//! Why not, in words that clients read.
+
+use std::time::Duration;
+
+use sandboxo_front_door::FrontDoorConfig;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::{
+    program::{AGENT, BUSY, CLOSED, DEAF, GARBAGE, HTTP, LATE, LOST, SILENT},
+    world::World,
+};
+
+#[tokio::test]
+async fn connect_failure_is_502() {
+    let world = World::new().await;
+    let begin = Instant::now();
+    let answer = world.ask_port("GET /", CLOSED, &[]).await;
+    let took = begin.elapsed();
+    assert_eq!(answer.status, 502);
+    assert_eq!(
+        answer.json(),
+        json!({
+            "sandboxId": world.id,
+            "message": "The sandbox is running but port is not open",
+            "port": CLOSED,
+            "code": 502,
+        })
+    );
+    // It was tried for a second.
+    assert!(took >= Duration::from_secs(1), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_port_that_opens_late_is_waited_for() {
+    let world = World::new().await;
+    assert_eq!(world.ask_port("GET /", LATE, &[]).await.seen().port, LATE);
+}
+
+#[tokio::test]
+async fn what_programs_do_wrong() {
+    let domains = sandboxo_front_door::Domains::default();
+    let answer_timeout = Duration::from_millis(300);
+    let config = FrontDoorConfig { domains, answer_timeout, ..FrontDoorConfig::default() };
+    let world = World::with(config).await;
+    for (port, status, part) in [
+        (SILENT, 502, "without an answer"),
+        (GARBAGE, 502, "not HTTP"),
+        (DEAF, 504, "did not answer in time"),
+        (BUSY, 429, "Too many connections"),
+        (LOST, 502, "does not answer"),
+    ] {
+        let answer = world.ask_port("GET /", port, &[]).await;
+        assert_eq!(answer.status, status, "{port}: {answer:?}");
+        assert!(answer.text().contains(part), "{port}: {answer:?}");
+        assert_eq!(answer.headers.contains_key("retry-after"), status == 429, "{port}");
+        assert_eq!(answer.json()["code"], status, "{port}");
+    }
+}
+
+#[tokio::test]
+async fn unknown_is_404_or_the_surfaces_502() {
+    let world = World::new().await;
+    let gone = world.create(sandboxo_model::NetworkAsked::default()).await;
+    world.control.sandboxes.kill(sandboxo_control::Scope::Operator, gone.id).await.unwrap();
+    let label = gone.id.label();
+    let header = |port| vec![("e2b-sandbox-id", label.as_str()), ("e2b-sandbox-port", port)];
+    let prefix =
+        vec![("x-agentenv-sandbox-id", label.as_str()), ("x-agentenv-target-port", "8080")];
+    let agent = format!("{AGENT}-{label}.sbx.test");
+    let port = format!("{HTTP}-{label}.sbx.test");
+    let alone = format!("{label}.sbx.test");
+    for (path, headers, status, message) in [
+        ("/health", header("49983"), 502, "The sandbox was not found"),
+        ("/x", header("8080"), 502, "The sandbox was not found"),
+        ("/x", vec![("e2b-sandbox-id", "nonexistingsandbox")], 502, "The sandbox was not found"),
+        ("/health", vec![("host", &agent)], 502, "The sandbox was not found"),
+        ("/", vec![("host", &port)], 404, "sandbox not found"),
+        ("/", vec![("host", "8080-nosuch.sbx.test")], 404, "sandbox not found"),
+        ("/", vec![("host", &alone)], 404, "sandbox not found"),
+        ("/", vec![("host", "app.sbx.test")], 404, "unknown app"),
+        ("/proxy", prefix, 404, "sandbox not found"),
+    ] {
+        let answer = world.ask(&format!("GET {path}"), &headers).await;
+        let told = (answer.status, answer.json()["message"].as_str().unwrap().to_owned());
+        assert_eq!(told, (status, message.to_owned()), "{path} {headers:?}");
+        assert_eq!(answer.json()["code"], status, "{path} {headers:?}");
+    }
+}
+
+#[tokio::test]
+async fn routes_of_the_zone_are_hidden() {
+    let world = World::new().await;
+    for path in ["/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade"] {
+        let hidden = world.ask_port(&format!("POST {path}?x"), AGENT, &[]).await;
+        assert_eq!((hidden.status, hidden.json()["code"].as_u64()), (404, Some(404)), "{path}");
+        assert_eq!(hidden.json()["path"], format!("{path}?x"));
+    }
+    // A program may have them.
+    assert_eq!(world.ask_port("POST /init", HTTP, &[]).await.seen().uri, "/init");
+}
+
+#[tokio::test]
+async fn browsers_get_a_page() {
+    let world = World::new().await;
+    let browser = ("user-agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101");
+    let host = "8080-nosuch.sbx.test";
+    let page = world.ask("GET /", &[browser, ("host", host), ("accept", "text/html")]).await;
+    assert_eq!(
+        (page.status, &page.headers["content-type"] == "text/html; charset=utf-8"),
+        (404, true)
+    );
+    assert!(page.text().contains("sandbox not found"), "{}", page.text());
+    let script = world.ask("GET /", &[browser, ("host", host), ("sec-fetch-dest", "empty")]).await;
+    assert_eq!(script.json()["code"], 404);
+}

@@ -1,0 +1,61 @@
+//! Bodies move as they come, in both directions.
+
+use http_body_util::BodyExt as _;
+use tokio::io::AsyncWriteExt as _;
+
+use crate::{
+    program::HTTP,
+    world::{World, read_until, within},
+};
+
+#[tokio::test]
+async fn sse_is_not_buffered() {
+    let world = World::new().await;
+    let host = world.host(HTTP);
+    let mut answer = world.begin("GET /ticks", &[("host", &host)], "").await;
+    let first = within(answer.body_mut().frame()).await.unwrap().unwrap();
+    assert_eq!(first.into_data().unwrap(), "tick 1\n");
+    // Only now is there a second.
+    world.programs.go.notify_one();
+    let rest = within(answer.into_body().collect()).await.unwrap().to_bytes();
+    assert_eq!(rest, "tick 2\n");
+}
+
+#[tokio::test]
+async fn a_large_answer_passes() {
+    let world = World::new().await;
+    let answer = within(world.ask_port("GET /large", HTTP, &[])).await;
+    assert_eq!(answer.body.len(), 4 << 20);
+    assert_eq!(answer.headers["content-length"], (4 << 20).to_string().as_str());
+}
+
+#[tokio::test]
+async fn an_upload_of_unknown_length_passes() {
+    let world = World::new().await;
+    let head = format!(
+        "POST /count HTTP/1.1\r\nhost: {}\r\ntransfer-encoding: chunked\r\n\
+         expect: 100-continue\r\n\r\n",
+        world.host(HTTP)
+    );
+    let mut client = world.raw(&head).await;
+    read_until(&mut client, "100 Continue\r\n\r\n").await;
+    for _ in 0..64 {
+        let piece = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
+        within(client.write_all(piece.as_bytes())).await.unwrap();
+    }
+    client.write_all(b"0\r\n\r\n").await.unwrap();
+    let answer = read_until(&mut client, "\r\n\r\n4194304").await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_connection_serves_one_request_after_the_other() {
+    let world = World::new().await;
+    let request = format!("GET /count HTTP/1.1\r\nhost: {}\r\n\r\n", world.host(HTTP));
+    let mut client = world.raw(&request).await;
+    read_until(&mut client, "\r\n\r\n0").await;
+    client.write_all(b"GET /sandboxes HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    read_until(&mut client, "\r\n\r\nthe list").await;
+    client.write_all(request.as_bytes()).await.unwrap();
+    read_until(&mut client, "\r\n\r\n0").await;
+}

@@ -1,0 +1,59 @@
+//! Switches of protocols: from there on, bytes.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::{
+    program::{CLOSED, HTTP},
+    world::{World, read_until, within},
+};
+
+fn ask(path: &str, host: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: keep-alive, Upgrade\r\n\
+         upgrade: websocket\r\nsec-websocket-version: 13\r\n\
+         sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-protocol: chat.v2\r\n\r\n"
+    )
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_carries_bytes_both_ways() {
+    let world = World::new().await;
+    let mut client = world.raw(&ask("/upgrade", &world.host(HTTP))).await;
+    let head = read_until(&mut client, "\r\n\r\n").await.to_ascii_lowercase();
+    assert!(head.starts_with("http/1.1 101 "), "{head}");
+    for line in [
+        "connection: upgrade\r\n",
+        "upgrade: websocket\r\n",
+        "sec-websocket-protocol: chat.v2\r\n",
+        "sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo=\r\n",
+    ] {
+        assert!(head.contains(line), "{line} in {head}");
+    }
+    for _ in 0..3 {
+        client.write_all(b"\x81\x05hello").await.unwrap();
+        let mut echo = [0; 7];
+        within(client.read_exact(&mut echo)).await.unwrap();
+        assert_eq!(&echo, b"\x81\x05hello");
+    }
+    // Half-closing passes as well.
+    client.shutdown().await.unwrap();
+    let mut rest = Vec::new();
+    within(client.read_to_end(&mut rest)).await.unwrap();
+    assert!(rest.is_empty());
+}
+
+#[tokio::test]
+async fn a_refused_upgrade_passes_as_it_is() {
+    let world = World::new().await;
+    let mut client = world.raw(&ask("/no-upgrade", &world.host(HTTP))).await;
+    let answer = read_until(&mut client, "not for you").await;
+    assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_upgrade_to_nobody_is_502() {
+    let world = World::new().await;
+    let mut client = world.raw(&ask("/", &world.host(CLOSED))).await;
+    let answer = read_until(&mut client, "port is not open").await;
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+}
