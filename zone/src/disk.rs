@@ -22,6 +22,8 @@ use nix::{
 
 use crate::fault::{gone, is_full};
 
+/// Grows when an empty file system is made in another way.
+const FORMAT: u32 = 1;
 /// What ext4 keeps for itself on top of what was asked for.
 const OVERHEAD_MIB: u64 = 4;
 /// The private layer is one file.
@@ -83,7 +85,7 @@ impl Disks {
     }
 
     async fn template(&self, size_mib: u32) -> Result<PathBuf, DiskError> {
-        let path = self.templates.join(format!("ext4-{size_mib}.img"));
+        let path = self.templates.join(format!("ext4-{FORMAT}-{size_mib}.img"));
         let _one_at_a_time = self.making.lock().await;
         if path.exists() {
             return Ok(path);

@@ -1,5 +1,7 @@
 //! The zone's process goes and comes back.
 
+use std::time::Duration;
+
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -45,13 +47,7 @@ async fn sandboxes_and_pool_outlive_the_zone() {
     for id in [networked.id, quiet.id, claimed.id] {
         zone.kill(id).await.unwrap();
     }
-    until("all is clean", async || {
-        let mut now = world.on_host().await;
-        // How many links wait is the network's own affair.
-        now.insert("network", fresh["network"].clone());
-        now == fresh
-    })
-    .await;
+    world.settles_but_for_network(&fresh).await;
     world.end().await;
 }
 
@@ -136,6 +132,45 @@ async fn the_keepers_death_alone_is_not_noticed() {
     zone.kill(first.id).await.unwrap();
     assert_eq!(next_end(&mut events).await.id, first.id);
     world.end().await;
+}
+
+/// Each time the tasks are dropped wherever they are, as a kill does.
+#[test]
+fn a_zone_that_dies_in_the_middle_of_starts_leaves_nothing_for_good() {
+    let mut world = World::new();
+    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    let first = runtime();
+    let (mut zone, image, before) = first.block_on(async {
+        let zone = world.start().await;
+        let image = import_busybox(&zone).await;
+        let before = world.on_host().await;
+        (zone, image, before)
+    });
+    let mut running = first;
+    for delay in [1, 15, 30, 60, 90, 120, 160, 220, 300] {
+        let (mut networked, quiet) = (spec(image), spec(image));
+        networked.network.mode = NetworkMode::Full;
+        running.block_on(async {
+            let both = async { tokio::join!(zone.create(networked), zone.create(quiet)) };
+            let cut = tokio::time::timeout(Duration::from_millis(delay), both).await;
+            // Done or not: both are meant to happen.
+            drop(cut);
+        });
+        drop(zone);
+        world.forget();
+        running.shutdown_timeout(Duration::from_secs(5));
+        running = runtime();
+        zone = running.block_on(world.start());
+        running.block_on(async {
+            for sandbox in report(&zone).await.sandboxes {
+                assert_eq!(health(&zone, sandbox.id).await, "HTTP/1.1 204 No Content");
+                zone.kill(sandbox.id).await.unwrap();
+            }
+            world.settles_but_for_network(&before).await;
+        });
+    }
+    drop(zone);
+    running.block_on(world.end());
 }
 
 #[tokio::test]

@@ -124,6 +124,31 @@ impl World {
         assert_eq!(self.on_host().await, *expected);
     }
 
+    /// How many links wait is the network's own affair.
+    pub(crate) async fn settles_but_for_network(
+        &self,
+        expected: &BTreeMap<&'static str, Vec<String>>,
+    ) {
+        let now = async || {
+            let mut now = self.on_host().await;
+            now.insert("network", expected["network"].clone());
+            now
+        };
+        for _ in 0..250 {
+            if now().await == *expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(now().await, *expected);
+    }
+
+    /// The zone is gone with its runtime.
+    pub(crate) fn forget(&mut self) {
+        self.zone = None;
+        self.tasks = Tasks::new();
+    }
+
     /// The processes in one of this zone's groups: a container's, or the keeper's.
     pub(crate) fn processes_of(&self, group: &str) -> Vec<i32> {
         let base = Path::new("/sys/fs/cgroup");
