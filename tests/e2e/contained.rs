@@ -58,8 +58,10 @@ async fn a_full_disk_a_memory_hog_and_a_fork_bomb_hurt_only_themselves() -> Resu
     let client = &appliance.client;
     let bystander = client.sandbox().await?;
 
-    let filler = client.sandbox().await?;
-    let fill = "df -B1 --output=avail / | tail -1; head -c 200G /dev/zero > ~/fill; echo code $?; rm ~/fill; echo ok > ~/after && cat ~/after";
+    appliance.template("small", &[("disk_mib", "256")]).await?;
+    let filler = client.create(json!({ "templateID": "small" })).await?;
+    let fill =
+        "head -c 20G /dev/zero > ~/fill; echo code $?; rm ~/fill; echo ok > ~/after && cat ~/after";
     let outcome = client.run(&filler, fill).await?;
     ensure!(outcome.stdout.contains("code 1") && outcome.stdout.ends_with("ok\n"), "{outcome:?}");
 

@@ -88,6 +88,20 @@ impl Appliance {
         healthy.await.with_context(|| self.tail())
     }
 
+    /// The base image once more, under another name and with other resources.
+    pub async fn template(&self, name: &str, resources: &[(&str, &str)]) -> Result<()> {
+        let archive = tokio::fs::File::open(base_tar()?).await?;
+        let import = self
+            .client
+            .admin(Method::POST, "/admin/v1/templates")
+            .query(&[("name", name)])
+            .query(resources)
+            .body(archive);
+        let answer = import.send().await?;
+        ensure!(answer.status() == StatusCode::CREATED, "import {name}: {}", answer.text().await?);
+        Ok(())
+    }
+
     /// Waits until the pool holds this many.
     pub async fn warm(&self, wanted: u32) -> Result<()> {
         eventually(Duration::from_mins(1), || async {
