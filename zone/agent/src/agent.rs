@@ -12,6 +12,7 @@ use crate::{
     identity::Identity,
     metrics::Meter,
     process::{ProcessService, Reaper},
+    server::Tidy,
     users::Directory,
 };
 
@@ -19,10 +20,12 @@ const ETC: &str = "/etc";
 
 pub(crate) struct Agent {
     identity: Mutex<Option<Arc<Identity>>>,
+    pub(crate) reaper: Arc<Reaper>,
     pub(crate) processes: Arc<ProcessService>,
     pub(crate) filesystem: Arc<FilesystemService>,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) meter: Meter,
+    pub(crate) tidy: Arc<Tidy>,
 }
 
 impl Agent {
@@ -34,10 +37,12 @@ impl Agent {
         let watchers = Arc::new(Watchers::new(tasks.clone()));
         Ok(Arc::new(Self {
             identity: Mutex::new(None),
-            processes: Arc::new(ProcessService::new(reaper, path, tasks.clone())?),
+            processes: Arc::new(ProcessService::new(reaper.clone(), path, tasks.clone())?),
+            reaper,
             filesystem: Arc::new(FilesystemService::new(watchers.clone())),
             watchers,
             meter: Meter::default(),
+            tidy: Arc::default(),
         }))
     }
 

@@ -38,7 +38,8 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
             Incoming::Open(Target::Agent, reply) if agent.identity().is_some() => {
                 let agent = agent.clone();
                 let stream = Box::new(reply.accept());
-                streams.spawn("stream", |_stop| server::serve(agent, stream));
+                let after = streams.clone();
+                streams.spawn("stream", |_stop| server::serve(agent, stream, after));
             }
             Incoming::Open(Target::Port(port), reply) if agent.identity().is_some() => {
                 streams.spawn("port", |_stop| ports::carry(port, reply));

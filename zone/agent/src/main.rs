@@ -21,6 +21,7 @@ mod query;
 mod readiness;
 mod rpc;
 mod server;
+mod sudo;
 mod users;
 
 use std::{
@@ -40,6 +41,9 @@ use tokio::net::TcpListener;
 const INSIDE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 49983);
 
 fn main() -> ExitCode {
+    if sudo::client::is_meant() {
+        return sudo::client::run();
+    }
     guest::spare_memory();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -78,6 +82,10 @@ async fn serve(config: Config) -> Result<(), Box<dyn std::error::Error>> {
                 Ok(listener) => server::listen(agent.clone(), listener, &tasks),
                 // Without a loopback the channel serves alone.
                 Err(error) => writeln!(io::stderr(), "no listener inside: {error}")?,
+            }
+            if let Err(error) = sudo::broker::listen(agent.clone(), agent.reaper.clone(), &tasks) {
+                // Commands run without it.
+                writeln!(io::stderr(), "no sudo inside: {error}")?;
             }
             channel::attend(agent, fd, &tasks)?;
         }

@@ -14,5 +14,8 @@ mod service;
 mod spawn;
 mod stream;
 
+pub(crate) use environment::{BadText, candidates, environment, to_argument, to_block};
+pub(crate) use exit::Exit;
 pub(crate) use reaper::Reaper;
 pub(crate) use service::ProcessService;
+pub(crate) use spawn::{Launch, Spawner};

@@ -1,6 +1,13 @@
 //! HTTP/1.1 on anything that carries bytes.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -10,12 +17,13 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::{agent::Agent, http_service::answer};
+use crate::{agent::Agent, guest, http_service::answer};
 
 /// Of one connection, each way: a slow reader holds no more than this in memory.
 const BUFFER: usize = 64 * 1024;
 /// Until descriptors are free again.
 const PAUSE: Duration = Duration::from_millis(50);
+const TIDY_AFTER: Duration = Duration::from_secs(2);
 
 /// Programs inside find it until the sandbox ends.
 pub(crate) fn listen(agent: Arc<Agent>, listener: TcpListener, tasks: &Tasks) {
@@ -35,9 +43,29 @@ pub(crate) fn listen(agent: Arc<Agent>, listener: TcpListener, tasks: &Tasks) {
                 // It is closed already.
             }
             let agent = agent.clone();
-            connections.spawn("connection", |_stop| serve(agent, Box::new(stream)));
+            let after = connections.clone();
+            connections.spawn("connection", |_stop| serve(agent, Box::new(stream), after));
         }
     });
+}
+
+/// What connections leave behind goes back to the kernel, once for many of them.
+#[derive(Default)]
+pub(crate) struct Tidy {
+    is_due: AtomicBool,
+}
+
+impl Tidy {
+    fn soon(self: Arc<Self>, tasks: &Tasks) {
+        if self.is_due.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        tasks.spawn("tidy", |_stop| async move {
+            tokio::time::sleep(TIDY_AFTER).await;
+            self.is_due.store(false, Ordering::Relaxed);
+            guest::give_back_memory();
+        });
+    }
 }
 
 pub(crate) trait Carrier: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -46,7 +74,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Carrier for T {}
 
 /// One type of connection, whatever carries it: each more is a tenth of a megabyte in every
 /// sandbox.
-pub(crate) async fn serve(agent: Arc<Agent>, stream: Box<dyn Carrier>) {
+pub(crate) async fn serve(agent: Arc<Agent>, stream: Box<dyn Carrier>, after: Tasks) {
+    let tidy = agent.tidy.clone();
     let service = service_fn(move |request| {
         let agent = agent.clone();
         async move { Ok::<_, Infallible>(answer(&agent, request).await) }
@@ -56,4 +85,5 @@ pub(crate) async fn serve(agent: Arc<Agent>, stream: Box<dyn Carrier>) {
     if served.await.is_err() {
         // The client left, or its answer was cut on purpose.
     }
+    tidy.soon(&after);
 }
