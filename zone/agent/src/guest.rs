@@ -6,6 +6,7 @@ use std::{ffi::CString, fs, io, net::IpAddr, path::Path};
 use nix::{
     libc,
     sys::{
+        prctl::set_child_subreaper,
         resource::{Resource, getrlimit, setrlimit},
         signal::{
             SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask,
@@ -47,23 +48,38 @@ pub(crate) fn shrink_stack() -> io::Result<()> {
     Err(error.into())
 }
 
+const LAST_SIGNAL: libc::c_int = 64;
+
 extern "C" fn nothing(_signal: libc::c_int) {}
+
+/// By the bare call: the C library keeps two signals for itself, and children inherit those too.
+#[expect(unsafe_code, reason = "a call the C library does not pass on")]
+fn set_default(signal: libc::c_int) {
+    // Handler, flags, restorer and mask, all zero: the default.
+    let action = [0_u64; 4];
+    let size = size_of::<u64>();
+    // SAFETY: the kernel reads the four words and writes nothing.
+    unsafe {
+        let none: *mut libc::c_void = std::ptr::null_mut();
+        libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), none, size);
+    }
+}
 
 /// Children inherit all of this, so that nothing is left to do for each of them.
 #[expect(unsafe_code, reason = "signal handlers")]
 pub(crate) fn settle_in() -> io::Result<()> {
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
-    let handled = |handler| SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
-    for signal in Signal::iterator() {
-        if matches!(signal, Signal::SIGKILL | Signal::SIGSTOP) {
-            continue;
-        }
-        // Handled and not ignored: a program that is run starts with the default again.
-        let is_handled = signal == Signal::SIGPIPE;
-        let action = if is_handled { SigHandler::Handler(nothing) } else { SigHandler::SigDfl };
-        // SAFETY: the handler does nothing, so it can't do harm.
-        unsafe { sigaction(signal, &handled(action)) }?;
+    if std::process::id() != 1 {
+        // Whoever started it may have had signals ignored; a sandbox's first process has none.
+        (1..=LAST_SIGNAL).for_each(set_default);
+        // Orphans are left to it there too.
+        set_child_subreaper(true)?;
     }
+    // Handled and not ignored: a program that is run starts with the default again.
+    let handler = SigHandler::Handler(nothing);
+    let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handler does nothing, so it can't do harm.
+    unsafe { sigaction(Signal::SIGPIPE, &action) }?;
     umask(Mode::from_bits_truncate(0o022));
     chdir("/")?;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;

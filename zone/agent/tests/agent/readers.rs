@@ -1,0 +1,57 @@
+//! Several who listen, some of whom don't.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::harness::{Agent, process_exists, shell};
+
+#[tokio::test]
+async fn a_reader_that_stops_does_not_stop_the_others() {
+    let agent = Agent::start();
+    let (pid, stopped) = agent.start_process(shell("yes")).await;
+    let selector = json!({"process": {"pid": pid}});
+    let mut lively = agent.open("process.Process/Connect", selector).await;
+    lively.started().await;
+    let much = tokio::time::timeout(Duration::from_secs(4), lively.output(2 << 20)).await;
+    assert!(much.is_ok(), "less than 2 MiB in 4 s");
+    drop(stopped);
+}
+
+#[tokio::test]
+async fn output_that_nobody_hears_is_dropped_and_costs_nothing() {
+    let agent = Agent::start();
+    let (pid, mut events) = agent.start_process(shell("cat /dev/zero")).await;
+    events.output(1 << 20).await;
+    let before = agent.resident_kib();
+    drop(events);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let grown = agent.resident_kib().saturating_sub(before);
+    assert!(grown < 5 * 1024, "{grown} KiB more");
+    assert!(process_exists(pid));
+    // It is not held back either: it can be heard again at once.
+    let selector = json!({"process": {"pid": pid}});
+    let mut again = agent.open("process.Process/Connect", selector).await;
+    again.output(1 << 20).await;
+}
+
+#[tokio::test]
+async fn a_lone_reader_that_stops_holds_the_process_and_no_memory() {
+    let agent = Agent::start();
+    let (_pid, events) = agent.start_process(shell("head -c 50000000 /dev/zero")).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(agent.resident_kib() < 24 * 1024, "{} KiB", agent.resident_kib());
+    // Nothing was lost meanwhile.
+    assert_eq!(events.outcome().await.stdout.len(), 50_000_000);
+}
+
+#[tokio::test]
+async fn much_output_takes_little_memory_and_time() {
+    let agent = Agent::start();
+    let began = Instant::now();
+    let outcome = agent.shell("head -c 104857600 /dev/zero; echo end >&2").await;
+    assert_eq!((outcome.stdout.len(), &outcome.stderr[..]), (104_857_600, &b"end\n"[..]));
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(agent.resident_kib() < 24 * 1024, "{} KiB", agent.resident_kib());
+}
