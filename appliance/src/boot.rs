@@ -93,10 +93,11 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// Written down before it is shown: what is shown once must not be the only copy.
+/// Kept before it is known, and known before it is shown.
 async fn first_key(control: &Control, state: &StateFolder) -> Result<()> {
-    if let Some(made) = control.keys.ensure_first().await.context("make the first API key")? {
-        state.keep("api-key", made.secret.expose())?;
+    let folder = state.clone();
+    let keep = move |key: &Secret| -> Result<()> { Ok(folder.keep("api-key", key.expose())?) };
+    if let Some(made) = control.keys.ensure_first(keep).await.context("make the first API key")? {
         output::note(&format!(
             "the first API key, shown this once and kept in {}: {}",
             state.root().join("api-key").display(),
@@ -105,6 +106,7 @@ async fn first_key(control: &Control, state: &StateFolder) -> Result<()> {
     }
     Ok(())
 }
+
 /// What zone `local1` is told. `down` needs it without a zone.
 pub(crate) fn zone_config(config: &Config, state: &StateFolder) -> Result<ZoneConfig> {
     let instance = instance(state.root());

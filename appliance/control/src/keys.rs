@@ -61,34 +61,47 @@ impl Keys {
     }
 
     /// Makes the team `default` and a key if there is no key at all.
-    pub async fn ensure_first(&self) -> Result<Option<NewKey>, StoreError> {
+    ///
+    /// `keep` has the key before the records have it: a process that dies between the two leaves
+    /// a note of a key that nobody knows, and not a key of which nobody has a note.
+    pub async fn ensure_first<E>(
+        &self,
+        keep: impl FnOnce(&Secret) -> Result<(), E> + Send + 'static,
+    ) -> Result<Option<NewKey>, E>
+    where
+        E: From<StoreError> + Send + 'static,
+    {
         let context = Arc::clone(&self.context);
         let work = async move {
             let _changing = context.accounts.changing.lock().await;
-            let now = context.now();
-            let fresh = TeamRecord {
+            let (keys, teams) = context
+                .store
+                .read(|tx| Ok((tx.all::<ApiKeyRecord>()?, tx.all::<TeamRecord>()?)))
+                .await?;
+            if !keys.is_empty() {
+                return Ok(None);
+            }
+            let team = teams.into_iter().find(|team| team.name == TeamRecord::DEFAULT);
+            let team = team.unwrap_or_else(|| TeamRecord {
                 id: TeamId::random(&*context.random),
                 name: TeamRecord::DEFAULT.to_owned(),
-                created_at: now,
-            };
-            let new = NewKey::make(&context, fresh.id, FIRST_NAME.to_owned());
-            let mut key = (*new.record).clone();
-            let write = context.store.write(move |tx| {
-                if !tx.all::<ApiKeyRecord>()?.is_empty() {
-                    return Ok::<_, StoreError>(None);
-                }
-                let known = tx.all::<TeamRecord>()?.into_iter().find(|it| it.name == fresh.name);
-                let team = known.unwrap_or(fresh);
-                key.team = team.id;
-                tx.put(&team);
-                tx.put(&key);
-                Ok(Some((team, key)))
+                created_at: context.now(),
             });
-            let Some((team, key)) = write.await? else { return Ok(None) };
-            let record = Arc::new(key);
-            context.accounts.put_team(Arc::new(team));
-            context.accounts.put_key(Arc::clone(&record));
-            Ok(Some(NewKey { record, secret: new.secret }))
+            let new = NewKey::make(&context, team.id, FIRST_NAME.to_owned());
+            keep(&new.secret)?;
+            let (team, key) = (Arc::new(team), Arc::clone(&new.record));
+            let write = context.store.write({
+                let (team, key) = (Arc::clone(&team), Arc::clone(&key));
+                move |tx| {
+                    tx.put(&*team);
+                    tx.put(&*key);
+                    Ok::<_, StoreError>(())
+                }
+            });
+            write.await?;
+            context.accounts.put_team(team);
+            context.accounts.put_key(key);
+            Ok(Some(new))
         };
         self.context.to_the_end("first key", work).await
     }

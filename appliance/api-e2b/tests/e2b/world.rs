@@ -51,7 +51,12 @@ impl World {
         )
         .await
         .unwrap();
-        let key = control.keys.ensure_first().await.unwrap().unwrap();
+        let key = control
+            .keys
+            .ensure_first(|_key| Ok::<_, sandboxo_store::StoreError>(()))
+            .await
+            .unwrap()
+            .unwrap();
         let team = key.record.team;
         let import = ImportTemplate::new("base");
         let tar = Box::new(&b"a root"[..]);

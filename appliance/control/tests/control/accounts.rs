@@ -21,9 +21,19 @@ async fn a_key_is_shown_once_and_known_by_its_hash() {
         assert_eq!(keys.authenticate(wrong), None);
     }
     assert!(!format!("{:?}", world.key).contains(&secret[4..]));
-    assert!(keys.ensure_first().await.unwrap().is_none());
+    assert!(
+        keys.ensure_first(|_key| Ok::<_, sandboxo_store::StoreError>(())).await.unwrap().is_none()
+    );
     world.restart().await;
-    assert!(world.control.keys.ensure_first().await.unwrap().is_none());
+    assert!(
+        world
+            .control
+            .keys
+            .ensure_first(|_key| Ok::<_, sandboxo_store::StoreError>(()))
+            .await
+            .unwrap()
+            .is_none()
+    );
     assert_eq!(world.control.keys.authenticate(&secret), Some(caller));
 }
 

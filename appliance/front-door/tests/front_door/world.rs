@@ -83,7 +83,12 @@ impl World {
         )
         .await
         .unwrap();
-        let key = control.keys.ensure_first().await.unwrap().unwrap();
+        let key = control
+            .keys
+            .ensure_first(|_key| Ok::<_, sandboxo_store::StoreError>(()))
+            .await
+            .unwrap()
+            .unwrap();
         let (team, key) = (key.record.team, key.secret.expose().to_owned());
         let tar = Box::new(&b"a root"[..]);
         control.templates.import(team, ImportTemplate::new("base"), tar).await.unwrap();
