@@ -50,6 +50,26 @@ pub(crate) fn shrink_stack() -> io::Result<()> {
 
 const LAST_SIGNAL: libc::c_int = 64;
 
+/// What would end a process by default. Linux keeps these from the first one; gVisor does not.
+const FROM_INSIDE: [Signal; 16] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGTERM,
+    Signal::SIGSTKFLT,
+    Signal::SIGTSTP,
+    Signal::SIGXCPU,
+    Signal::SIGXFSZ,
+    Signal::SIGVTALRM,
+    Signal::SIGPROF,
+    Signal::SIGIO,
+    Signal::SIGPWR,
+    Signal::SIGSYS,
+];
+
 extern "C" fn nothing(_signal: libc::c_int) {}
 
 /// By the bare call: the C library keeps two signals for itself, and children inherit those too.
@@ -69,7 +89,10 @@ fn set_default(signal: libc::c_int) {
 #[expect(unsafe_code, reason = "signal handlers")]
 pub(crate) fn settle_in() -> io::Result<()> {
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
-    if std::process::id() != 1 {
+    let mut harmless = vec![Signal::SIGPIPE];
+    if std::process::id() == 1 {
+        harmless.extend(FROM_INSIDE);
+    } else {
         // Whoever started it may have had signals ignored; a sandbox's first process has none.
         (1..=LAST_SIGNAL).for_each(set_default);
         // Orphans are left to it there too.
@@ -78,8 +101,10 @@ pub(crate) fn settle_in() -> io::Result<()> {
     // Handled and not ignored: a program that is run starts with the default again.
     let handler = SigHandler::Handler(nothing);
     let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
-    // SAFETY: the handler does nothing, so it can't do harm.
-    unsafe { sigaction(Signal::SIGPIPE, &action) }?;
+    for signal in harmless {
+        // SAFETY: the handler does nothing, so it can't do harm.
+        unsafe { sigaction(signal, &action) }?;
+    }
     umask(Mode::from_bits_truncate(0o022));
     chdir("/")?;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
