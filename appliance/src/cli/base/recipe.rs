@@ -27,7 +27,6 @@ const FILES: &[(&str, &str)] = &[
     ("etc/profile", include_str!("../../../base/files/etc/profile")),
     ("etc/skel/.bashrc", include_str!("../../../base/files/etc/skel/.bashrc")),
     ("etc/skel/.profile", include_str!("../../../base/files/etc/skel/.profile")),
-    ("etc/sudoers.d/user", include_str!("../../../base/files/etc/sudoers.d/user")),
 ];
 
 pub(super) struct Recipe {
@@ -149,9 +148,7 @@ mod tests {
     #[test]
     fn what_clients_count_on_is_included() {
         let included: Vec<_> = packages().collect();
-        for package in
-            ["curl", "git", "python3", "python-is-python3", "sudo", "procps", "ncurses-bin"]
-        {
+        for package in ["curl", "git", "python3", "python-is-python3", "procps", "ncurses-bin"] {
             assert!(included.contains(&package), "{package}");
         }
         assert!(dpkg_options().any(|option| option == "path-exclude=/usr/share/man/*"));

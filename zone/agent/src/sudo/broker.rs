@@ -182,7 +182,8 @@ fn receive_piece(
     };
     for control in message.cmsgs()? {
         if let ControlMessageOwned::ScmCredentials(caller) = control {
-            attached.caller = Some(caller);
+            // What comes later without any is nobody's in gVisor.
+            attached.caller.get_or_insert(caller);
         } else if let ControlMessageOwned::ScmRights(numbers) = control {
             for number in numbers {
                 #[expect(unsafe_code, reason = "descriptors that come as numbers")]
