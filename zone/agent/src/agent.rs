@@ -59,6 +59,7 @@ impl Agent {
             Some(_) => Response::Refused("the sandbox is another's".to_owned()),
             None => {
                 guest::take_name(&claim);
+                guest::limit_processes(claim.pids);
                 *identity = Some(Arc::new(Identity::new(claim, Directory::new(ETC))));
                 Response::Claimed
             }

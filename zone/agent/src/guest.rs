@@ -135,6 +135,14 @@ pub(crate) fn take_name(claim: &Claim) {
     }
 }
 
+/// Of each user but root, threads included; 0 is no limit. Children inherit it.
+pub(crate) fn limit_processes(most: u32) {
+    let most = u64::from(most);
+    if most > 0 && setrlimit(Resource::RLIMIT_NPROC, most, most).is_err() {
+        // The limit it was started with is lower, and holds.
+    }
+}
+
 /// What programs read to find themselves and others.
 pub(crate) fn write_names(etc: &Path, claim: &Claim) -> io::Result<()> {
     if !claim.hostname.is_empty() {

@@ -13,15 +13,13 @@ pub(crate) struct Identity {
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) token: Option<String>,
     pub(crate) workdir: Option<String>,
-    /// 0: no limit.
-    pub(crate) pids: u32,
     default_user: String,
     directory: Directory,
 }
 
 impl Identity {
     pub(crate) fn new(claim: Claim, directory: Directory) -> Self {
-        let Claim { sandbox_id, template_id, env, agent_token, user, workdir, pids, .. } = claim;
+        let Claim { sandbox_id, template_id, env, agent_token, user, workdir, .. } = claim;
         let mut environment = env;
         // A program asks these to know where it runs; a template or client can't say otherwise.
         for (name, value) in [
@@ -31,15 +29,7 @@ impl Identity {
         ] {
             environment.insert(name.to_owned(), value.to_owned());
         }
-        Self {
-            sandbox_id,
-            environment,
-            token: agent_token,
-            workdir,
-            pids,
-            default_user: user,
-            directory,
-        }
+        Self { sandbox_id, environment, token: agent_token, workdir, default_user: user, directory }
     }
 
     pub(crate) fn accounts(&self) -> Arc<Accounts> {

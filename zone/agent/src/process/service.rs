@@ -8,12 +8,7 @@ use std::{
 };
 
 use http::Response;
-use nix::{
-    errno::Errno,
-    fcntl::OFlag,
-    sys::{signal::Signal as Unix, sysinfo::sysinfo},
-    unistd::pipe2,
-};
+use nix::{errno::Errno, fcntl::OFlag, sys::signal::Signal as Unix, unistd::pipe2};
 use sandboxo_agent_proto::{
     connect::{Code, Failure},
     process::{
@@ -155,7 +150,6 @@ impl ProcessService {
         if request.tag.as_deref() == Some(RESERVED_TAG) {
             return Err(invalid(format!("tag '{RESERVED_TAG}' is reserved")));
         }
-        check_limit(who.pids)?;
         let files = match request.pty {
             Some(pty) => Self::terminal(pty, &user)?,
             None => Self::pipes(request.stdin.unwrap_or(true))?,
@@ -378,19 +372,6 @@ fn input_failure(error: &InputError) -> Failure {
         InputError::Write(..) => Code::Internal,
     };
     Failure::new(code, error.to_string())
-}
-
-/// gVisor does not hold users to a number of processes, so starts are counted here.
-fn check_limit(limit: u32) -> Result<(), Failure> {
-    if limit == 0 {
-        return Ok(());
-    }
-    let running = sysinfo().map_or(0, |info| u32::from(info.process_count()));
-    if running < limit {
-        return Ok(());
-    }
-    let message = format!("the sandbox has {running} processes, and its limit is {limit}");
-    Err(Failure::new(Code::ResourceExhausted, message))
 }
 
 fn size(pty: Pty) -> pty::Size {
