@@ -117,7 +117,7 @@ pub(crate) fn zone(top: &mut Reader<'_>) -> ZoneSection {
 
 pub(crate) fn pool(top: &mut Reader<'_>) -> Pool {
     let mut section = top.section("pool");
-    let pool = Pool { size: section.number32("size", 0..=1000).unwrap_or(4) };
+    let pool = Pool { size: section.number32("size", 0..=1000).unwrap_or(20) };
     section.finish();
     pool
 }
