@@ -2,7 +2,7 @@
 
 use axum::{
     Json,
-    http::StatusCode,
+    http::{Method, StatusCode, Uri},
     response::{IntoResponse, Response},
 };
 use sandboxo_control::{DeleteTemplateError, ImportTemplateError, KeyError, ListError};
@@ -17,6 +17,8 @@ pub enum AdminError {
     Invalid(String),
     #[error("{0}")]
     NotFound(String),
+    #[error("{0}")]
+    WrongMethod(String),
     #[error("{0}")]
     Conflict(String),
     #[error("the zone's disk is full")]
@@ -39,6 +41,7 @@ impl IntoResponse for AdminError {
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::WrongMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Conflict(_) => StatusCode::CONFLICT,
             Self::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
             Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
@@ -53,6 +56,11 @@ impl IntoResponse for AdminError {
         let body = Body { code: status.as_u16(), message: self.to_string() };
         (status, Json(body)).into_response()
     }
+}
+
+/// The router has cut what all paths begin with.
+pub(crate) async fn wrong_method(method: Method, uri: Uri) -> AdminError {
+    AdminError::WrongMethod(format!("/admin/v1{} does not take {method}", uri.path()))
 }
 
 impl From<Invalid> for AdminError {

@@ -41,7 +41,8 @@ pub fn router(control: Control, token: Secret, zone: ZoneFacts) -> Router {
         .route("/templates/{name}", delete(templates::delete))
         .route("/sandboxes", get(sandboxes::list))
         .route("/keys", get(keys::list).post(keys::create))
-        .route("/keys/{id}", delete(keys::revoke));
+        .route("/keys/{id}", delete(keys::revoke))
+        .method_not_allowed_fallback(error::wrong_method);
     Router::new().nest("/admin/v1", routes).with_state(Surface {
         control,
         token: Arc::new(token),

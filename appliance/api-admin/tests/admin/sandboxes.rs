@@ -1,0 +1,74 @@
+//! Every team's sandboxes, and why they ended.
+
+use sandboxo_zone_protocol::EndReason;
+use serde_json::Value;
+
+use crate::world::World;
+
+#[tokio::test]
+async fn the_dead_are_listed_with_their_reason() {
+    let world = World::new().await;
+    let lives = world.create().await;
+    let reasons = [
+        (EndReason::KeeperLost, "keeper_lost"),
+        (EndReason::AgentLost, "agent_lost"),
+        (EndReason::OutOfMemory, "out_of_memory"),
+        (EndReason::Crashed, "crashed"),
+        (EndReason::TimedOut, "timed_out"),
+        (EndReason::ZoneRestarted, "zone_restarted"),
+    ];
+    let mut expected = Vec::new();
+    for (reason, word) in reasons {
+        let record = world.create().await;
+        world.zone.end(record.id, reason);
+        world.control.sandboxes.gone(record.id).await;
+        expected.push((record.id.label(), word));
+    }
+
+    let alive = world.ask("GET /sandboxes", "").await;
+    let ids: Vec<_> = list(&alive.body).iter().map(|it| it["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, [lives.id.label()]);
+    let shown = &alive.body["sandboxes"][0];
+    assert_eq!((&shown["phase"], &shown["reason"]), (&"running".into(), &Value::Null));
+    assert_eq!(shown["template"], "base");
+
+    let all = world.ask("GET /sandboxes?dead=true", "").await;
+    for (id, word) in expected {
+        let dead = list(&all.body).iter().find(|it| it["id"] == id).unwrap();
+        assert_eq!((&dead["phase"], &dead["reason"]), (&"dead".into(), &word.into()), "{dead}");
+        assert!(dead["endedAt"].is_string() && dead["why"].is_string(), "{dead}");
+    }
+}
+
+#[tokio::test]
+async fn a_long_list_comes_in_pages() {
+    let world = World::new().await;
+    let mut expected = Vec::new();
+    for _ in 0..130 {
+        expected.push(world.create().await.id.label());
+    }
+    let first = world.ask("GET /sandboxes", "").await;
+    assert_eq!(list(&first.body).len(), 100);
+    let token = first.body["token"].as_str().unwrap();
+    let second = world.ask(&format!("GET /sandboxes?token={token}"), "").await;
+    assert_eq!(second.body["token"], Value::Null);
+    let both = list(&first.body).iter().chain(list(&second.body));
+    let mut seen: Vec<_> = both.map(|it| it["id"].as_str().unwrap().to_owned()).collect();
+    seen.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(seen, expected);
+}
+
+#[tokio::test]
+async fn a_bad_query_is_told_by_its_field() {
+    let world = World::new().await;
+    for (query, part) in [("dead=maybe", "dead"), ("color=red", "color"), ("token=x", "token")] {
+        let answer = world.ask(&format!("GET /sandboxes?{query}"), "").await;
+        assert_eq!(answer.status, 400, "{query}");
+        assert!(answer.message().contains(part), "{query}: {answer:?}");
+    }
+}
+
+fn list(body: &Value) -> &[Value] {
+    body["sandboxes"].as_array().unwrap()
+}

@@ -1,0 +1,31 @@
+//! The zone's name and how full it is.
+
+use serde_json::json;
+
+use crate::world::World;
+
+#[tokio::test]
+async fn the_zone_is_shown() {
+    let world = World::new().await;
+    let answer = world.ask("GET /zone", "").await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(
+        answer.body,
+        json!({
+            "name": "local1",
+            "region": "loc",
+            "ready": true,
+            "bootId": "boot-1",
+            "instance": "0a1b2c",
+            "warmPerImage": 4,
+            "images": "/state/zone/images",
+            "capacity": {
+                "running": 0,
+                "limit": 10_000,
+                "warm": 0,
+                "freeMemoryMib": 8192,
+                "freeDiskMib": 65_536,
+            },
+        })
+    );
+}
