@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
     header::{
-        AUTHORIZATION, CONNECTION, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE,
+        AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE,
         PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
     },
 };
@@ -117,6 +117,10 @@ pub(crate) fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // The chunks have told the length. Passed on alone, a second one would cut the body.
+        headers.remove(CONTENT_LENGTH);
+    }
     let nominated: Vec<HeaderName> = nominated(headers).collect();
     for name in nominated.into_iter().chain(HOP_BY_HOP) {
         headers.remove(name);
@@ -212,6 +216,7 @@ mod tests {
             ("te", "trailers"),
             ("trailer", "x"),
             ("transfer-encoding", "chunked"),
+            ("content-length", "4"),
             ("upgrade", "h2c"),
             ("proxy-authorization", "Basic x"),
             ("x-kept", "3"),

@@ -255,6 +255,31 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_has_every_answer() {
+        let documentation = include_str!("../../../docs/errors.md");
+        for failure in [
+            Failure::NoSandbox,
+            Failure::PortClosed,
+            Failure::TrafficTokenMissing,
+            Failure::TrafficTokenWrong,
+            Failure::AgentRoute,
+            Failure::AgentLost,
+            Failure::TooManyConnections,
+            Failure::Busy,
+            Failure::ZoneUnavailable,
+            Failure::NoAnswer,
+            Failure::BadAnswer,
+            Failure::AnswerTimeout,
+        ] {
+            for surface in [Surface::E2bHeader, Surface::AgentEnv] {
+                let refused = Refused { failure, surface, id: "x", port: 80, path: "/" };
+                let told = format!("| {} `{}`", refused.status().as_u16(), refused.message());
+                assert!(documentation.contains(&told), "{told}");
+            }
+        }
+    }
+
+    #[test]
     fn who_is_a_browser() {
         let firefox = ("user-agent", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101");
         let html = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");

@@ -4,7 +4,7 @@
 //! In this order: host names; `/proxy…`; `E2b-Sandbox-Id` before any path. `X-Agentenv-*` headers
 //! alone count only on paths that nothing else answers, so they're asked for separately.
 
-use http::{HeaderMap, HeaderName, Uri, header::HOST, request};
+use http::{HeaderMap, HeaderName, Method, Uri, header::HOST, request};
 use sandboxo_zone_protocol::AGENT_PORT;
 
 use crate::host::{self, Domains, HostRoute, parse_port};
@@ -46,6 +46,10 @@ pub(crate) enum Target {
 }
 
 pub(crate) fn decide(parts: &request::Parts, domains: &Domains) -> Target {
+    if parts.method == Method::CONNECT {
+        // Its target is another host, not a path; what it would be inside isn't defined.
+        return Target::Malformed("CONNECT is not taken".to_owned());
+    }
     let headers = &parts.headers;
     let path = path_and_query(&parts.uri);
     let authority = match authority(&parts.uri, headers) {

@@ -1,14 +1,18 @@
 //! What breaks off inside breaks off outside, and the other way round: no broken answer looks
 //! whole.
 
+use std::time::Duration;
+
 use http_body_util::BodyExt as _;
 use sandboxo_control::Scope;
+use sandboxo_front_door::FrontDoorConfig;
+use sandboxo_model::NetworkAsked;
 use sandboxo_zone_protocol::EndReason;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{
     program::{DEAF, HTTP, OLD},
-    world::{World, read_until, within},
+    world::{DOMAIN, World, host, read_until, within},
 };
 
 #[tokio::test]
@@ -32,6 +36,39 @@ async fn a_sandbox_that_ends_cuts_its_streams() {
         within(answer.into_body().collect()).await.unwrap_err();
         within(world.programs.ended.notified()).await;
     }
+}
+
+#[tokio::test]
+async fn a_killed_sandbox_ends_its_streams_abruptly() {
+    let world = World::new().await;
+    let other = world.create(NetworkAsked::default()).await;
+    let hosts = [world.host(HTTP), host(HTTP, &other.id.label())];
+    let [killed, lives] = hosts.each_ref().map(|it| [("host", it.as_str())]);
+    let mut killed = world.begin("GET /ticks", &killed, "").await;
+    let mut lives = world.begin("GET /ticks", &lives, "").await;
+    for answer in [&mut killed, &mut lives] {
+        within(answer.body_mut().frame()).await.unwrap().unwrap();
+    }
+    world.control.sandboxes.kill(Scope::Operator, world.record.id).await.unwrap();
+    within(killed.into_body().collect()).await.unwrap_err();
+    // Both programs wait, of which one has nobody to tell.
+    world.programs.go.notify_one();
+    world.programs.go.notify_one();
+    world.programs.go.notify_waiters();
+    assert_eq!(within(lives.into_body().collect()).await.unwrap().to_bytes(), "tick 2\n");
+}
+
+#[tokio::test]
+async fn a_body_that_stands_still_is_cut() {
+    let domains = sandboxo_front_door::Domains::new([DOMAIN]);
+    let standstill = Duration::from_millis(200);
+    let config = FrontDoorConfig { domains, standstill, ..FrontDoorConfig::default() };
+    let world = World::with(config).await;
+    let host = world.host(HTTP);
+    let mut answer = world.begin("GET /ticks", &[("host", &host)], "").await;
+    within(answer.body_mut().frame()).await.unwrap().unwrap();
+    within(answer.into_body().collect()).await.unwrap_err();
+    within(world.programs.ended.notified()).await;
 }
 
 #[tokio::test]

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use sandboxo_front_door::FrontDoorConfig;
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
-    program::{AGENT, BUSY, CLOSED, DEAF, GARBAGE, HTTP, LATE, LOST, SILENT},
-    world::World,
+    program::{AGENT, BUSY, CLOSED, DEAF, GARBAGE, HTTP, LATE, LOST, SCRIPTED, SILENT},
+    world::{DOMAIN, World, within},
 };
 
 #[tokio::test]
@@ -56,6 +57,51 @@ async fn what_programs_do_wrong() {
         assert_eq!(answer.headers.contains_key("retry-after"), status == 429, "{port}");
         assert_eq!(answer.json()["code"], status, "{port}");
     }
+}
+
+#[tokio::test]
+async fn busy_is_503() {
+    let domains = sandboxo_front_door::Domains::new([DOMAIN]);
+    let config = FrontDoorConfig { domains, max_requests: 1, ..FrontDoorConfig::default() };
+    let world = World::with(config).await;
+    let host = world.host(HTTP);
+    for (path, goes_on) in [("/ticks", true), ("/ticks", false)] {
+        let open = world.begin(&format!("GET {path}"), &[("host", &host)], "").await;
+        let refused = world.ask_port("GET /", HTTP, &[]).await;
+        assert_eq!((refused.status, &refused.headers["retry-after"]), (503, &"1".parse().unwrap()));
+        assert_eq!(refused.json()["code"], 503);
+        // The control plane is not a sandbox's.
+        assert_eq!(world.ask("GET /health", &[]).await.text(), "the appliance");
+        if goes_on {
+            world.programs.go.notify_one();
+            within(open.into_body().collect()).await.unwrap();
+        } else {
+            drop(open);
+        }
+        // The seat is given back when the body has ended, whoever ended it.
+        within(async {
+            while world.ask_port("GET /", HTTP, &[]).await.status != 200 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+    // Refusals take no seat.
+    for _ in 0..3 {
+        assert_eq!(world.ask_port("GET /", LOST, &[]).await.status, 502);
+    }
+    world.ask_port("GET /", HTTP, &[]).await.seen();
+}
+
+#[tokio::test]
+async fn a_switch_of_protocols_that_nobody_asked_for_is_502() {
+    let world = World::new().await;
+    world
+        .programs
+        .script("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n");
+    let answer = world.ask_port("GET /", SCRIPTED, &[]).await;
+    assert_eq!(answer.status, 502);
+    assert!(answer.text().contains("not HTTP"), "{answer:?}");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 
 mod cut;
 mod failures;
+mod framing;
 mod headers;
 mod program;
 mod routes;

@@ -12,7 +12,7 @@ use sandboxo_zone_protocol::{ConnectError, fake::Opened};
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
-    sync::{Notify, Semaphore, mpsc},
+    sync::{Notify, Semaphore, mpsc, watch},
 };
 
 pub(crate) const HTTP: u16 = 8080;
@@ -30,11 +30,14 @@ pub(crate) const LATE: u16 = 84;
 pub(crate) const OLD: u16 = 85;
 pub(crate) const BUSY: u16 = 86;
 pub(crate) const LOST: u16 = 87;
+/// Takes a request's head and says what the test wrote for it.
+pub(crate) const SCRIPTED: u16 = 88;
 
 /// The test's hand in the programs.
 pub(crate) struct Programs {
     tasks: Tasks,
     late: Semaphore,
+    script: watch::Sender<&'static [u8]>,
     /// Lets a program go on.
     pub(crate) go: Notify,
     /// A deaf program has taken a request.
@@ -63,7 +66,12 @@ impl Seen {
 impl Programs {
     pub(crate) fn new(tasks: Tasks) -> Arc<Self> {
         let (go, taken, ended) = (Notify::new(), Notify::new(), Notify::new());
-        Arc::new(Self { tasks, late: Semaphore::new(2), go, taken, ended })
+        let (late, script) = (Semaphore::new(2), watch::Sender::default());
+        Arc::new(Self { tasks, late, script, go, taken, ended })
+    }
+
+    pub(crate) fn script(&self, answer: &'static str) {
+        self.script.send_replace(answer.as_bytes());
     }
 
     pub(crate) fn open(self: &Arc<Self>, opened: Opened) -> Result<(), ConnectError> {
@@ -96,6 +104,13 @@ impl Programs {
                     // Until the other side is gone.
                     stream.read_to_end(&mut Vec::new()).await.unwrap();
                 }
+                SCRIPTED => {
+                    let mut stream = head(stream).await;
+                    let answer = *this.script.borrow();
+                    stream.write_all(answer).await.unwrap();
+                    // Nothing of a body is read.
+                    this.go.notified().await;
+                }
                 _ => this.http(port, stream).await,
             }
             this.ended.notify_one();
@@ -122,6 +137,7 @@ impl Programs {
                 let body = request.into_body().collect().await.unwrap().to_bytes();
                 Response::new(Body::from(body.len().to_string()))
             }
+            "/echo" => Response::new(Body::new(request.into_body())),
             "/large" => Response::new(Body::from(vec![b'x'; 4 << 20])),
             "/head" => {
                 let mut response = Response::new(Body::empty());

@@ -1,11 +1,12 @@
 //! Bodies move as they come, in both directions.
 
 use http_body_util::BodyExt as _;
+use sandboxo_model::NetworkAsked;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::{
     program::HTTP,
-    world::{World, read_until, within},
+    world::{World, host, read_until, within},
 };
 
 #[tokio::test]
@@ -49,13 +50,42 @@ async fn an_upload_of_unknown_length_passes() {
 }
 
 #[tokio::test]
-async fn a_connection_serves_one_request_after_the_other() {
+async fn large_upload_is_streamed() {
     let world = World::new().await;
-    let request = format!("GET /count HTTP/1.1\r\nhost: {}\r\n\r\n", world.host(HTTP));
-    let mut client = world.raw(&request).await;
-    read_until(&mut client, "\r\n\r\n0").await;
-    client.write_all(b"GET /sandboxes HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    read_until(&mut client, "\r\n\r\nthe list").await;
-    client.write_all(request.as_bytes()).await.unwrap();
-    read_until(&mut client, "\r\n\r\n0").await;
+    let mut client = world
+        .raw(&format!(
+            "POST /echo HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n\r\n",
+            world.host(HTTP),
+            10_u64 << 30
+        ))
+        .await;
+    // Each piece is back before the next one is sent, and the last is never sent.
+    for piece in ["the first piece", "the second piece", "the third piece"] {
+        client.write_all(piece.as_bytes()).await.unwrap();
+        read_until(&mut client, piece).await;
+    }
+}
+
+#[tokio::test]
+async fn keep_alive_connections_mix_hosts() {
+    let world = World::new().await;
+    let other = world.create(NetworkAsked::default()).await.id.label();
+    let get = |path: &str, more: &str| format!("GET {path} HTTP/1.1\r\n{more}\r\n\r\n");
+    let of = |id: &str| format!("host: {}", host(HTTP, id));
+    let mut client = world.raw("").await;
+    for (request, comes) in [
+        (get("/one", &of(&world.id)), host(HTTP, &world.id)),
+        (get("/sandboxes", "host: localhost"), "\r\n\r\nthe list".to_owned()),
+        (get("/two", &of(&other)), host(HTTP, &other)),
+        (
+            get("/health", &format!("host: localhost\r\ne2b-sandbox-id: {other}")),
+            "\"/health\"".into(),
+        ),
+        (get("/health", "host: localhost"), "\r\n\r\nthe appliance".to_owned()),
+        (get("/x", "host: 8080-nosuch.sbx.test"), "sandbox not found".to_owned()),
+        (get("/three", &of(&world.id)), host(HTTP, &world.id)),
+    ] {
+        client.write_all(request.as_bytes()).await.unwrap();
+        read_until(&mut client, &comes).await;
+    }
 }

@@ -117,7 +117,7 @@ impl World {
     }
 
     pub(crate) fn host(&self, port: u16) -> String {
-        format!("{port}-{}.{DOMAIN}", self.id)
+        host(port, &self.id)
     }
 
     /// `line` is a method and a path.
@@ -166,6 +166,10 @@ impl World {
         stream.write_all(request.as_bytes()).await.unwrap();
         stream
     }
+}
+
+pub(crate) fn host(port: u16, id: &str) -> String {
+    format!("{port}-{id}.{DOMAIN}")
 }
 
 /// Reads until the text has come.
