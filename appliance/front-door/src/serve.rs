@@ -1,5 +1,7 @@
 //! The listener's loop: connections in, each a task, all of them let go gently at the end.
 
+mod socket;
+
 use std::{
     convert::Infallible,
     io,
@@ -20,6 +22,7 @@ use tokio::{
     sync::Semaphore,
 };
 
+use self::socket::Socket;
 use crate::Site;
 
 #[derive(Debug, Clone, Copy)]
@@ -114,6 +117,7 @@ async fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(error = &error as &dyn std::error::Error, "set TCP_NODELAY");
     }
+    let (socket, scissors) = Socket::new(stream);
     let service = service_fn(move |request: Request<Incoming>| {
         let site = site.clone();
         async move { Ok::<_, Infallible>(answer(site, request, peer).await) }
@@ -123,7 +127,7 @@ async fn connection(
         .header_read_timeout(config.head_timeout)
         .max_headers(config.max_headers)
         .max_header_size(config.max_head_bytes)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(socket), service)
         .with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {
@@ -137,6 +141,10 @@ async fn connection(
         }
     };
     if let Err(error) = ended {
+        // An answer broke off, by no fault of the client's.
+        if error.is_user() {
+            scissors.cut();
+        }
         tracing::debug!(error = &error as &dyn std::error::Error, "http connection");
     }
 }
