@@ -4,20 +4,17 @@
 //! Status codes, field names and sentences are the clients' contract: they look into bodies.
 #![forbid(unsafe_code)]
 
+mod absent;
 mod body;
 mod caller;
+mod cors;
 mod error;
 mod query;
 mod sandboxes;
 mod templates;
 mod view;
 
-use axum::{
-    Router,
-    extract::DefaultBodyLimit,
-    http::StatusCode,
-    routing::{get, post},
-};
+use axum::{Router, extract::DefaultBodyLimit, http::StatusCode, middleware, routing::get};
 use sandboxo_control::Control;
 
 pub use error::ApiError;
@@ -40,14 +37,10 @@ pub fn router(control: Control, domain: Option<String>) -> Router {
         .route("/health", get(|| async { StatusCode::NO_CONTENT }))
         .merge(sandboxes::router())
         .merge(templates::router())
-        .route("/sandboxes/{id}/pause", post(error::not_offered))
-        .route("/sandboxes/{id}/resume", post(error::not_offered))
-        .route("/sandboxes/{id}/fork", post(error::not_offered))
-        .route("/sandboxes/{id}/snapshots", post(error::not_offered))
-        .route("/snapshots", get(error::not_offered))
-        .route("/v3/templates", post(error::not_offered))
+        .merge(absent::router())
         .fallback(error::unknown_route)
         .method_not_allowed_fallback(error::wrong_method)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(middleware::from_fn(cors::share))
         .with_state(Surface { control, domain })
 }

@@ -11,14 +11,15 @@ use sandboxo_model::TemplateRecord;
 use crate::{
     ApiError, Surface,
     caller::Caller,
-    view::{Alias, Template},
+    error,
+    view::{Alias, Template, TemplateWithBuilds},
 };
 
 pub(crate) fn router() -> Router<Surface> {
     Router::new()
         .route("/templates", get(list))
         .route("/v2/templates", get(list))
-        .route("/templates/{id}", get(one).delete(delete))
+        .route("/templates/{id}", get(one).delete(delete).patch(error::not_offered))
         .route("/templates/aliases/{alias}", get(alias))
 }
 
@@ -31,9 +32,10 @@ async fn one(
     State(surface): State<Surface>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Template>, ApiError> {
+) -> Result<Json<TemplateWithBuilds>, ApiError> {
     let record = surface.control.templates.resolve(caller.team, &id);
-    record.map(|record| Json(view(&surface, &record))).ok_or_else(|| not_found(&id))
+    let record = record.ok_or_else(|| not_found(&id))?;
+    Ok(Json(TemplateWithBuilds::new(view(&surface, &record))))
 }
 
 async fn delete(

@@ -231,6 +231,13 @@ pub(crate) struct Template {
     names: Vec<String>,
     created_at: Timestamp,
     updated_at: Timestamp,
+    /// Teams have no members: nobody in particular made it.
+    created_by: Option<()>,
+    /// Spawns aren't counted; the models require the fields.
+    last_spawned_at: Option<Timestamp>,
+    spawn_count: u32,
+    /// Of the builds that are kept: the one in use.
+    build_count: u32,
     envd_version: &'static str,
     build_status: &'static str,
 }
@@ -262,9 +269,55 @@ impl Template {
             names: vec![full_name],
             created_at: *created_at,
             updated_at: *updated_at,
+            created_by: None,
+            last_spawned_at: None,
+            spawn_count: 0,
+            build_count: 1,
             envd_version: ENVD_VERSION,
             build_status: "ready",
         }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct TemplateWithBuilds {
+    #[serde(flatten)]
+    template: Template,
+    builds: [Build; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Build {
+    #[serde(rename = "buildID")]
+    id: String,
+    status: &'static str,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    finished_at: Timestamp,
+    cpu_count: u32,
+    #[serde(rename = "memoryMB")]
+    memory_mb: u32,
+    #[serde(rename = "diskSizeMB")]
+    disk_size_mb: u32,
+    envd_version: &'static str,
+}
+
+impl TemplateWithBuilds {
+    pub(crate) fn new(template: Template) -> Self {
+        let build = Build {
+            id: template.build_id.clone(),
+            status: template.build_status,
+            // Each import makes the build anew.
+            created_at: template.updated_at,
+            updated_at: template.updated_at,
+            finished_at: template.updated_at,
+            cpu_count: template.cpu_count,
+            memory_mb: template.memory_mb,
+            disk_size_mb: template.disk_size_mb,
+            envd_version: template.envd_version,
+        };
+        Self { template, builds: [build] }
     }
 }
 
@@ -335,12 +388,23 @@ fn some<T>(list: Option<&Vec<T>>) -> bool {
     list.is_some_and(|list| !list.is_empty())
 }
 
+/// `{}` and `{"tokens": {}}` ask for nothing.
+fn says_something(value: &serde_json::Value) -> bool {
+    use serde_json::Value;
+    match value {
+        Value::Null => false,
+        Value::Object(fields) => fields.values().any(says_something),
+        Value::Array(items) => !items.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}
+
 impl Unsupported for NewSandboxBody {
     fn unsupported(&self) -> Option<&'static str> {
         asked("autoPause", self.auto_pause == Some(true))
             .or_else(|| asked("autoPauseMemory", self.auto_pause_memory == Some(false)))
             .or_else(|| asked("autoResume", self.auto_resume.as_ref().is_some_and(|it| it.enabled)))
-            .or_else(|| asked("iam", self.iam.is_some()))
+            .or_else(|| asked("iam", self.iam.as_ref().is_some_and(says_something)))
             .or_else(|| asked("volumeMounts", some(self.volume_mounts.as_ref())))
             .or_else(|| self.network.as_ref().and_then(Unsupported::unsupported))
     }
@@ -350,7 +414,10 @@ impl Unsupported for NetworkBody {
     fn unsupported(&self) -> Option<&'static str> {
         let rules = self.rules.as_ref().is_some_and(|rules| !rules.is_empty());
         asked("network.rules", rules)
-            .or_else(|| asked("network.egressProxy", self.egress_proxy.is_some()))
+            .or_else(|| {
+                let proxy = self.egress_proxy.as_ref().is_some_and(says_something);
+                asked("network.egressProxy", proxy)
+            })
             .or_else(|| asked("network.httpsPorts", some(self.https_ports.as_ref())))
             .or_else(|| asked("network.dnsServers", some(self.dns_servers.as_ref())))
     }

@@ -96,7 +96,7 @@ async fn each_bad_field_is_named() {
         (r#"{"templateID":"base","autoPause":true}"#, "autoPause: not supported"),
         (r#"{"templateID":"base","autoResume":{"enabled":true}}"#, "autoResume: not supported"),
         (r#"{"templateID":"base","volumeMounts":[{"name":"a","path":"/a"}]}"#, "volumeMounts: not"),
-        (r#"{"templateID":"base","iam":{"tokens":{}}}"#, "iam: not supported"),
+        (r#"{"templateID":"base","iam":{"tokens":{"a":{"audience":"b"}}}}"#, "iam: not supported"),
     ] {
         let answer = world.ask("POST /v2/sandboxes", body).await;
         assert_eq!(answer.status, 400, "{body}");
@@ -104,7 +104,7 @@ async fn each_bad_field_is_named() {
         let message = answer.body["message"].as_str().unwrap();
         assert!(message.starts_with(expected), "{body}: {message}");
     }
-    let fine = r#"{"templateID":"base","autoPause":false,"autoResume":{"enabled":false},"volumeMounts":[],"iam":null,"mcp":{"x":{}},"unknown":1}"#;
+    let fine = r#"{"templateID":"base","autoPause":false,"autoResume":{"enabled":false},"volumeMounts":[],"iam":{"tokens":{}},"mcp":{"x":{}},"network":{"egressProxy":null,"rules":{},"httpsPorts":[]},"unknown":1}"#;
     assert_eq!(world.ask("POST /v2/sandboxes", fine).await.status, 201);
     assert_eq!(world.zone.running().len(), 1);
 }

@@ -58,3 +58,56 @@ async fn another_team_finds_nothing() {
     assert_eq!(world.control.sandboxes.live().len(), 1);
     assert_eq!(world.control.sandboxes.live()[0].team, world.team);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_this_version_lacks_is_told_apart() {
+    let world = World::new().await;
+    for line in [
+        "POST /sandboxes/any/pause",
+        "POST /sandboxes/any/fork",
+        "GET /sandboxes/any/logs",
+        "GET /snapshots",
+        "POST /v3/templates",
+        "PATCH /v2/templates/base",
+        "PATCH /templates/base",
+        "POST /templates/tags",
+        "GET /templates/base/tags",
+        "POST /volumes",
+        "DELETE /volumes/any",
+        "GET /secrets",
+        "GET /teams",
+    ] {
+        let answer = world.ask(line, "").await;
+        let message = format!("this version does not offer {line}");
+        assert_eq!(
+            (answer.status, answer.body),
+            (501, json!({"code": 501, "message": message, "error_code": "not_offered"}))
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn scripts_of_any_origin_may_call() {
+    let world = World::new().await;
+    let origin = ("origin", "https://example.com");
+    let first = [origin, ("access-control-request-method", "DELETE")];
+    for path in ["/v2/sandboxes", "/sandboxes/any", "/sandboxes/any/timeout"] {
+        let answer = world.ask_with(&format!("OPTIONS {path}"), "", &first).await;
+        let allowed = |name: &str| answer.headers[name].to_str().unwrap();
+        assert_eq!(answer.status, 204);
+        assert_eq!(allowed("access-control-allow-origin"), "*");
+        assert!(allowed("access-control-allow-methods").contains("DELETE"));
+        assert_eq!(allowed("access-control-allow-headers"), "*, Authorization");
+    }
+    let refused = world.ask_with("GET /v2/sandboxes", "", &[origin]).await;
+    let listed = world.ask_with_key("GET /v2/sandboxes", "", origin).await;
+    assert_eq!((refused.status, listed.status), (401, 200));
+    for answer in [refused, listed] {
+        let origins: Vec<_> =
+            answer.headers.get_all("access-control-allow-origin").iter().collect();
+        assert_eq!(origins, ["*"]);
+        let exposed = answer.headers["access-control-expose-headers"].to_str().unwrap();
+        assert!(exposed.contains("X-Next-Token"));
+        assert!(!answer.headers.contains_key("access-control-allow-credentials"));
+    }
+}

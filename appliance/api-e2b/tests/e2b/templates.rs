@@ -1,7 +1,7 @@
 //! Templates: names, and whose they are.
 
 use sandboxo_control::ImportTemplate;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::world::World;
 
@@ -19,11 +19,44 @@ async fn names_are_found_and_told_apart() {
     assert_eq!(world.ask("GET /templates/default%2Fbase:default", "").await.status, 200);
     for path in ["/templates", "/v2/templates"] {
         let listed = world.ask(&format!("GET {path}"), "").await;
-        assert_eq!(listed.body.as_array().unwrap().len(), 1);
-        assert_eq!(listed.body[0]["templateID"], json!(id));
-        assert_eq!(listed.body[0]["names"], json!(["default/base"]));
-        assert_eq!(listed.body[0]["aliases"], json!(["base"]));
+        assert_eq!(listed.body, json!([template(&world)]));
     }
+}
+
+/// Every field that the Python models require.
+fn template(world: &World) -> Value {
+    let record = &world.template;
+    json!({
+        "templateID": record.id.to_string(), "buildID": record.build.to_string(),
+        "cpuCount": record.resources.vcpus, "memoryMB": record.resources.memory_mib,
+        "diskSizeMB": record.resources.disk_mib, "public": true,
+        "aliases": ["base"], "names": ["default/base"],
+        "createdAt": "2026-01-01T00:00:00Z", "updatedAt": "2026-01-01T00:00:00Z",
+        "createdBy": null, "lastSpawnedAt": null, "spawnCount": 0, "buildCount": 1,
+        "envdVersion": "0.6.13", "buildStatus": "ready",
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_is_told_with_its_build() {
+    let world = World::new().await;
+    let record = &world.template;
+    let build = json!({
+        "buildID": record.build.to_string(), "status": "ready",
+        "createdAt": "2026-01-01T00:00:00Z", "updatedAt": "2026-01-01T00:00:00Z",
+        "finishedAt": "2026-01-01T00:00:00Z", "cpuCount": record.resources.vcpus,
+        "memoryMB": record.resources.memory_mib, "diskSizeMB": record.resources.disk_mib,
+        "envdVersion": "0.6.13",
+    });
+    let mut expected = template(&world);
+    expected["builds"] = json!([build]);
+    for name in ["base", &record.id.to_string(), "default%2Fbase"] {
+        let one = world.ask(&format!("GET /templates/{name}"), "").await;
+        assert_eq!((one.status, one.body), (200, expected.clone()), "{name}");
+    }
+    let unknown = world.ask("GET /templates/nowhere", "").await;
+    let told = json!({"code": 404, "message": "template 'nowhere' not found"});
+    assert_eq!((unknown.status, unknown.body), (404, told));
 }
 
 #[tokio::test(start_paused = true)]
