@@ -1,7 +1,10 @@
 //! Why not, in words that clients read.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
+use axum::body::Body;
+use futures_util::StreamExt as _;
+use http::Request;
 use http_body_util::BodyExt as _;
 use sandboxo_front_door::FrontDoorConfig;
 use serde_json::json;
@@ -13,7 +16,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn connect_failure_is_502() {
+async fn a_closed_port_is_502_with_the_sentence() {
     let world = World::new().await;
     let begin = Instant::now();
     let answer = world.ask_port("GET /", CLOSED, &[]).await;
@@ -33,7 +36,7 @@ async fn connect_failure_is_502() {
 }
 
 #[tokio::test]
-async fn a_port_that_opens_late_is_waited_for() {
+async fn a_port_that_opens_late_is_reached() {
     let world = World::new().await;
     assert_eq!(world.ask_port("GET /", LATE, &[]).await.seen().port, LATE);
 }
@@ -65,8 +68,8 @@ async fn busy_is_503() {
     let config = FrontDoorConfig { domains, max_requests: 1, ..FrontDoorConfig::default() };
     let world = World::with(config).await;
     let host = world.host(HTTP);
-    for (path, goes_on) in [("/ticks", true), ("/ticks", false)] {
-        let open = world.begin(&format!("GET {path}"), &[("host", &host)], "").await;
+    for goes_on in [true, false] {
+        let open = world.begin("GET /ticks", &[("host", &host)], "").await;
         let refused = world.ask_port("GET /", HTTP, &[]).await;
         assert_eq!((refused.status, &refused.headers["retry-after"]), (503, &"1".parse().unwrap()));
         assert_eq!(refused.json()["code"], 503);
@@ -93,6 +96,29 @@ async fn busy_is_503() {
     world.ask_port("GET /", HTTP, &[]).await.seen();
 }
 
+#[tokio::test(start_paused = true)]
+async fn slow_upload_lives_while_it_moves() {
+    let answer_timeout = Duration::from_secs(10);
+    let world = World::with(FrontDoorConfig { answer_timeout, ..FrontDoorConfig::default() }).await;
+    // For each piece the seconds before it.
+    for (pauses, status) in [([9; 20], 200), ([11; 20], 504)] {
+        let pieces = futures_util::stream::iter(pauses).then(|pause| async move {
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+            Ok::<_, Infallible>("piece")
+        });
+        let request = Request::post("/count")
+            .header("e2b-sandbox-id", &world.id)
+            .header("e2b-sandbox-port", HTTP)
+            .body(Body::from_stream(pieces))
+            .unwrap();
+        let answer = world.site.answer(request).await;
+        assert_eq!(answer.status(), status);
+        if status == 200 {
+            assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "100");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_switch_of_protocols_that_nobody_asked_for_is_502() {
     let world = World::new().await;
@@ -105,7 +131,7 @@ async fn a_switch_of_protocols_that_nobody_asked_for_is_502() {
 }
 
 #[tokio::test]
-async fn unknown_is_404_or_the_surfaces_502() {
+async fn unknown_is_502_or_404_by_the_way_in() {
     let world = World::new().await;
     let gone = world.create(sandboxo_model::NetworkAsked::default()).await;
     world.control.sandboxes.kill(sandboxo_control::Scope::Operator, gone.id).await.unwrap();
@@ -135,7 +161,7 @@ async fn unknown_is_404_or_the_surfaces_502() {
 }
 
 #[tokio::test]
-async fn routes_of_the_zone_are_hidden() {
+async fn agent_only_routes_are_hidden() {
     let world = World::new().await;
     for path in ["/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade"] {
         let hidden = world.ask_port(&format!("POST {path}?x"), AGENT, &[]).await;

@@ -1,5 +1,6 @@
 //! What a program sees of a request's headers, and a client of an answer's.
 
+use sandboxo_control::Scope;
 use sandboxo_model::NetworkAsked;
 
 use crate::{
@@ -28,17 +29,62 @@ async fn routing_headers_are_stripped() {
 }
 
 #[tokio::test]
-async fn credentials_of_the_platform_stay_outside() {
+async fn platform_key_is_stripped_by_value() {
     let world = World::new().await;
     let operator = format!("Bearer {OPERATOR}");
-    for (header, ours, theirs) in [
-        ("x-api-key", world.key.as_str(), "of the application"),
-        ("authorization", operator.as_str(), "Bearer of the application"),
+    for port in [HTTP, AGENT] {
+        for (header, ours) in [("x-api-key", &world.key), ("authorization", &operator)] {
+            let seen = world.ask_port("GET /", port, &[(header, ours)]).await.seen();
+            assert!(seen.header(header).is_empty(), "{port}: {seen:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_api_key_headers_pass() {
+    let world = World::new().await;
+    let longer = format!("{}0", world.key);
+    let basic = format!("Basic {OPERATOR}");
+    for (header, theirs) in [
+        ("x-api-key", "of the application"),
+        ("x-api-key", longer.as_str()),
+        ("x-other-key", world.key.as_str()),
+        ("authorization", "Bearer of the application"),
+        ("authorization", basic.as_str()),
     ] {
-        let seen = world.ask_port("GET /", HTTP, &[(header, ours)]).await.seen();
-        assert!(seen.header(header).is_empty(), "{seen:?}");
         let seen = world.ask_port("GET /", HTTP, &[(header, theirs)]).await.seen();
         assert_eq!(seen.header(header), [theirs]);
+    }
+}
+
+#[tokio::test]
+async fn a_revoked_key_is_the_platforms_no_more() {
+    let world = World::new().await;
+    let key = world.control.keys.list(Scope::Operator)[0].id;
+    world.control.keys.revoke(Scope::Operator, key).await.unwrap();
+    let seen = world.ask_port("GET /", HTTP, &[("x-api-key", &world.key)]).await.seen();
+    assert_eq!(seen.header("x-api-key"), [world.key.as_str()]);
+}
+
+#[tokio::test]
+async fn connection_nominated_headers() {
+    let world = World::new().await;
+    let more = [
+        ("connection", "X-One, x-two"),
+        ("connection", "content-length, host, e2b-sandbox-id"),
+        ("x-one", "1"),
+        ("x-two", "2"),
+        ("x-three", "3"),
+    ];
+    // What the door itself goes by can't be nominated away.
+    let host = world.host(HTTP);
+    let headers = [&[("host", host.as_str())], &more[..]].concat();
+    let seen = world.send("POST /", &headers, "the body").await.seen();
+    assert_eq!((seen.port, seen.body.as_str()), (HTTP, "the body"));
+    assert_eq!(seen.header("host"), [host.as_str()]);
+    assert_eq!(seen.header("x-three"), ["3"]);
+    for name in ["x-one", "x-two", "connection"] {
+        assert!(seen.header(name).is_empty(), "{name}: {seen:?}");
     }
 }
 
@@ -121,7 +167,7 @@ async fn forwarded_headers_are_set() {
 }
 
 #[tokio::test]
-async fn a_masked_host_is_what_the_program_sees() {
+async fn mask_request_host() {
     let world = World::new().await;
     let network = NetworkAsked {
         mask_request_host: Some("localhost:${PORT}".into()),

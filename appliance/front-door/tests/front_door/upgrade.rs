@@ -1,10 +1,13 @@
 //! Switches of protocols: from there on, bytes.
 
+use std::time::Duration;
+
+use sandboxo_front_door::{Domains, FrontDoorConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{
-    program::{CLOSED, HTTP},
-    world::{World, read_until, within},
+    program::{CLOSED, DEAF, HTTP},
+    world::{DOMAIN, World, read_until, within},
 };
 
 fn ask(path: &str, host: &str) -> String {
@@ -16,7 +19,7 @@ fn ask(path: &str, host: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_upgraded_connection_carries_bytes_both_ways() {
+async fn websocket_subprotocol() {
     let world = World::new().await;
     let mut client = world.raw(&ask("/upgrade", &world.host(HTTP))).await;
     let head = read_until(&mut client, "\r\n\r\n").await.to_ascii_lowercase();
@@ -43,7 +46,7 @@ async fn an_upgraded_connection_carries_bytes_both_ways() {
 }
 
 #[tokio::test]
-async fn a_refused_upgrade_passes_as_it_is() {
+async fn websocket_rejection_passes_through() {
     let world = World::new().await;
     let mut client = world.raw(&ask("/no-upgrade", &world.host(HTTP))).await;
     let answer = read_until(&mut client, "not for you").await;
@@ -56,4 +59,15 @@ async fn an_upgrade_to_nobody_is_502() {
     let mut client = world.raw(&ask("/", &world.host(CLOSED))).await;
     let answer = read_until(&mut client, "port is not open").await;
     assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+}
+
+#[tokio::test]
+async fn websocket_handshake_timeout_is_504() {
+    let domains = Domains::new([DOMAIN]);
+    let answer_timeout = Duration::from_millis(200);
+    let config = FrontDoorConfig { domains, answer_timeout, ..FrontDoorConfig::default() };
+    let world = World::with(config).await;
+    let mut client = world.raw(&ask("/", &world.host(DEAF))).await;
+    let answer = read_until(&mut client, "did not answer in time").await;
+    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
 }

@@ -36,6 +36,7 @@ pub(crate) struct World {
     pub(crate) id: String,
     pub(crate) record: Arc<SandboxRecord>,
     pub(crate) tasks: Tasks,
+    pub(crate) site: Site,
     address: SocketAddr,
     team: TeamId,
 }
@@ -103,13 +104,13 @@ impl World {
         let site = Site::new(FrontDoor::new(control.clone(), config, tasks.clone()), surfaces);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let connections = tasks.clone();
+        let (connections, served) = (tasks.clone(), site.clone());
         tasks.spawn_critical("http", |stop| {
-            sandboxo_front_door::serve(listener, site, ServeConfig::default(), connections, stop)
+            sandboxo_front_door::serve(listener, served, ServeConfig::default(), connections, stop)
         });
         let record = control.sandboxes.create(team, new(NetworkAsked::default())).await.unwrap();
         let id = record.id.label();
-        Self { control, zone, programs, key, id, record, tasks, address, team }
+        Self { control, zone, programs, key, id, record, tasks, site, address, team }
     }
 
     pub(crate) async fn create(&self, network: NetworkAsked) -> Arc<SandboxRecord> {
