@@ -25,6 +25,23 @@ async fn cut_upstream_cuts_the_client() {
     within(answer.into_body().collect()).await.unwrap_err();
 }
 
+/// Some clients take a connection that is closed for the end of the answer, in the middle of it.
+#[tokio::test]
+async fn a_cut_is_a_reset() {
+    for path in ["/broken", "/ticks"] {
+        let world = World::new().await;
+        let mut client =
+            world.raw(&format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", world.host(HTTP))).await;
+        read_until(&mut client, "\r\n\r\n").await;
+        match path {
+            "/broken" => world.programs.go.notify_one(),
+            _ => world.zone.end(world.record.id, EndReason::Crashed),
+        }
+        let rest = within(client.read_to_end(&mut Vec::new())).await;
+        assert_eq!(rest.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset, "{path}");
+    }
+}
+
 #[tokio::test]
 async fn a_sandbox_that_ends_cuts_its_streams() {
     for port in [HTTP, OLD] {

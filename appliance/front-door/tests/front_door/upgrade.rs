@@ -71,3 +71,26 @@ async fn websocket_handshake_timeout_is_504() {
     let answer = read_until(&mut client, "did not answer in time").await;
     assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
 }
+
+/// The control plane's router has seen it, and must not have touched the answer.
+#[tokio::test]
+async fn upgrades_and_heads_on_unmatched_paths_keep_their_form() {
+    let world = World::new().await;
+    let port = HTTP.to_string();
+    let route = [("x-agentenv-sandbox-id", world.id.as_str()), ("x-agentenv-target-port", &port)];
+    let head = world.ask("HEAD /ticks", &route).await;
+    assert_eq!(head.headers["content-type"], "text/event-stream");
+    assert!(!head.headers.contains_key("content-length"), "{head:?}");
+    let upgrade = ask("/upgrade", "localhost").replace(
+        "\r\n\r\n",
+        &format!(
+            "\r\nx-agentenv-sandbox-id: {}\r\nx-agentenv-target-port: {port}\r\n\r\n",
+            world.id
+        ),
+    );
+    let mut client = world.raw(&upgrade).await;
+    let head = read_until(&mut client, "\r\n\r\n").await.to_ascii_lowercase();
+    assert!(head.starts_with("http/1.1 101 ") && !head.contains("content-length"), "{head}");
+    client.write_all(b"hello").await.unwrap();
+    read_until(&mut client, "hello").await;
+}
