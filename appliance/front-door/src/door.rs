@@ -13,6 +13,7 @@ use http::{
     header::{AUTHORIZATION, HOST},
     request::Parts,
 };
+use parking_lot::Mutex;
 use sandboxo_control::{ConnectError, Control, Lookup};
 use sandboxo_model::SandboxRecord;
 use sandboxo_tasks::Tasks;
@@ -87,11 +88,10 @@ impl Site {
     /// `router` is the control plane; its fallback becomes the door's, since a sandbox may be
     /// named by headers on any path that nothing else answers.
     pub fn new(door: FrontDoor, router: Router) -> Self {
-        let unmatched = door.clone();
-        let router = router.fallback(move |request: Request<Body>| async move {
-            let (parts, body) = request.into_parts();
-            let target = target::decide_unmatched(&parts);
-            unmatched.go(target, parts, body).await
+        let router = router.fallback(|request: Request<Body>| async {
+            let mut response = Response::new(Body::empty());
+            response.extensions_mut().insert(Unmatched(Arc::new(Mutex::new(Some(request)))));
+            response
         });
         Self { door, router }
     }
@@ -109,12 +109,25 @@ impl Site {
     }
 
     async fn control_plane(&self, request: Request<Body>) -> Response {
-        match self.router.clone().oneshot(request).await {
+        let mut response = match self.router.clone().oneshot(request).await {
             Ok(response) => response,
             Err(impossible) => match impossible {},
+        };
+        let unmatched = response.extensions_mut().remove::<Unmatched>();
+        match unmatched.and_then(|Unmatched(request)| request.lock().take()) {
+            Some(request) => {
+                let (parts, body) = request.into_parts();
+                self.door.go(target::decide_unmatched(&parts), parts, body).await
+            }
+            None => response,
         }
     }
 }
+
+/// A request that the router gives back. The answer to it does not go through the router, which
+/// would give a length to those that have none of their own: to HEAD, and to a switch of protocols.
+#[derive(Clone)]
+struct Unmatched(Arc<Mutex<Option<Request<Body>>>>);
 
 impl FrontDoor {
     pub fn new(control: Control, config: FrontDoorConfig, tasks: Tasks) -> Self {
