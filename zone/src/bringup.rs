@@ -8,7 +8,15 @@
 //! Steps are never cut in the middle: whoever wants a start to end cancels a token that is looked
 //! at between them and while something is waited for.
 
-use std::{fs, io, os::fd::OwnedFd, process::ExitStatus, sync::Arc, time::Duration};
+use std::{
+    fs,
+    io::{self, Read, Seek, SeekFrom},
+    os::fd::OwnedFd,
+    path::Path,
+    process::ExitStatus,
+    sync::Arc,
+    time::Duration,
+};
 
 use sandboxo_channel::{ChannelError, Claim, Hello, Request, Response, ZoneEnd, attach};
 use sandboxo_tasks::Stop;
@@ -31,7 +39,7 @@ use crate::{
 };
 
 /// Of runsc's log and the sandbox's output, for an error.
-const TAIL: usize = 2000;
+const EXCERPT: u64 = 2000;
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
 /// An agent that lives answers a greeting within milliseconds, on a busy host within seconds.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -132,13 +140,18 @@ impl Holdings {
     }
 
     /// What runsc and the sandbox said last. runsc's whole log is kept, since the slot goes.
-    fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         if let Err(error) = fs::copy(self.paths.runsc_log(), self.host.layout.failed_start_log()) {
             tracing::debug!(%error, "keep runsc's log");
         }
-        let logs = [("runsc", self.paths.runsc_log()), ("output", self.paths.output())];
-        let said = logs.into_iter().filter_map(|(name, path)| {
-            let said = tail(&path).ok().filter(|said| !said.is_empty())?;
+        let logs = [
+            ("runsc", excerpt(&self.paths.runsc_log(), End::Last)),
+            // What it panicked of stands before all the stacks.
+            ("its sentry", excerpt(&self.paths.panic_log(), End::First)),
+            ("output", excerpt(&self.paths.output(), End::Last)),
+        ];
+        let said = logs.into_iter().filter_map(|(name, said)| {
+            let said = said.ok().filter(|said| !said.is_empty())?;
             Some(format!("{name} said: {said:?}"))
         });
         let said: Vec<_> = said.collect();
@@ -154,13 +167,20 @@ impl Drop for Holdings {
     }
 }
 
-fn tail(path: &std::path::Path) -> io::Result<String> {
-    use std::io::{Read, Seek, SeekFrom};
+#[derive(Clone, Copy)]
+enum End {
+    First,
+    Last,
+}
+
+fn excerpt(path: &Path, end: End) -> io::Result<String> {
     let mut file = fs::File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL as u64)))?;
+    if let End::Last = end {
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(EXCERPT)))?;
+    }
     let mut bytes = Vec::new();
-    file.take(TAIL as u64).read_to_end(&mut bytes)?;
+    file.take(EXCERPT).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
@@ -313,7 +333,7 @@ impl Slotted {
                 .map_err(BringUpError::at("write down its network"))?;
         }
         let container = holdings.slot.container.to_string();
-        let limits = GroupLimits::of(&shape.resources);
+        let limits = GroupLimits::of(&shape.resources, host.threads);
         let group = host.cgroups.create(&container, &limits)?;
         group.set_weight(weight).map_err(BringUpError::at("set its share"))?;
         let paths = holdings.paths.clone();
@@ -363,12 +383,14 @@ impl Equipped {
         let container = holdings.slot.container;
         let pid_file = holdings.paths.pid_file();
         let log = holdings.paths.runsc_log();
+        let panic_log = holdings.paths.panic_log();
         let args = host.runsc.run_arguments(&RunCommand {
             container,
             bundle: &holdings.paths.folder,
             network: holdings.slot.shape.mode,
             filestore: &holdings.paths.mount,
             log: &log,
+            panic_log: &panic_log,
             pid_file: &pid_file,
         });
         let launch = Launch {

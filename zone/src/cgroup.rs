@@ -22,9 +22,13 @@ pub(crate) use v2::V2;
 
 /// The sentry's own memory, on top of what the guest may have.
 const HEADROOM_MIB: u64 = 64;
-/// Host threads, of which an idle sandbox has up to 80; the guest's own limit is the agent's.
-/// Reaching it ends the sentry, so it is only there to save the host.
-const MIN_PIDS: u64 = 2048;
+/// Host threads, of which an idle sandbox has up to 80. Reaching the limit ends the sentry, so it
+/// is only there to save the host; the guest's own limit is the agent's. It can't follow from that
+/// one: a process is traced on every thread of the sentry that has run it, so 64 of them that fork
+/// all the time take thousands.
+const THREADS: std::ops::RangeInclusive<u64> = 2048..=32_768;
+/// How many sandboxes must go wild before others feel it.
+const WILD_SANDBOXES: u64 = 8;
 const PERIOD_US: u64 = 100_000;
 /// How long a killed process may take to leave its group before a try counts as failed.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -39,14 +43,30 @@ pub(crate) struct GroupLimits {
     pub(crate) pids: u64,
 }
 
+/// How many threads the kernel can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HostThreads(u64);
+
+impl HostThreads {
+    pub(crate) fn read() -> io::Result<Self> {
+        let kernel = Path::new("/proc/sys/kernel");
+        let most = read_number(kernel, "pid_max")?.min(read_number(kernel, "threads-max")?);
+        Ok(Self(most))
+    }
+
+    /// The rest stays for the host, whatever all sandboxes together do.
+    fn of_all_sandboxes(self) -> u64 {
+        self.0 / 4 * 3
+    }
+}
+
 impl GroupLimits {
-    pub(crate) fn of(resources: &Resources) -> Self {
+    pub(crate) fn of(resources: &Resources, host: HostThreads) -> Self {
         Self {
             memory_bytes: (u64::from(resources.memory_mib) + HEADROOM_MIB) << 20,
             cpu_quota_us: u64::from(resources.vcpus.max(1)) * PERIOD_US,
             cpu_period_us: PERIOD_US,
-            // Each guest thread has its host thread, and the tracer needs some.
-            pids: MIN_PIDS.max(u64::from(resources.pids) * 2 + 512),
+            pids: (host.0 / WILD_SANDBOXES).clamp(*THREADS.start(), *THREADS.end()),
         }
     }
 }
@@ -108,10 +128,11 @@ impl Cgroups {
     }
 
     /// Makes the groups above all others.
-    pub(crate) fn prepare(&self) -> Result<(), CgroupError> {
+    pub(crate) fn prepare(&self, host: HostThreads) -> Result<(), CgroupError> {
+        let threads = host.of_all_sandboxes();
         match self {
-            Self::V1(v1) => v1.prepare(),
-            Self::V2(v2) => v2.prepare(),
+            Self::V1(v1) => v1.prepare(threads),
+            Self::V2(v2) => v2.prepare(threads),
         }
     }
 
@@ -300,26 +321,33 @@ fn read_named(folder: &Path, file: &str, names: &[&str]) -> io::Result<u64> {
 mod tests {
     use super::*;
 
-    fn limits(vcpus: u32, memory_mib: u32, pids: u32) -> GroupLimits {
-        GroupLimits::of(&Resources { vcpus, memory_mib, disk_mib: 1, pids })
+    fn limits(vcpus: u32, memory_mib: u32, threads: u64) -> GroupLimits {
+        let resources = Resources { vcpus, memory_mib, disk_mib: 1, pids: 100 };
+        GroupLimits::of(&resources, HostThreads(threads))
     }
 
     #[test]
     fn limits_leave_room_for_the_sentry() {
-        let small = limits(1, 128, 100);
+        let small = limits(1, 128, 4_194_304);
         assert_eq!(small.memory_bytes, 192 << 20);
         assert_eq!((small.cpu_quota_us, small.cpu_period_us), (100_000, 100_000));
-        assert_eq!(small.pids, 2048);
-        assert_eq!(limits(4, 512, 4096).pids, 8704);
+        assert_eq!(limits(4, 512, 1).cpu_quota_us, 400_000);
         assert_eq!(limits(0, 512, 1).cpu_quota_us, 100_000);
+    }
+
+    #[test]
+    fn threads_are_an_eighth_of_the_hosts_within_reason() {
+        for (host, expected) in [(4_194_304, 32_768), (32_768, 4096), (4096, 2048)] {
+            assert_eq!(limits(1, 128, host).pids, expected, "{host}");
+        }
     }
 
     /// On whatever the host has, with a real process in it.
     #[tokio::test]
     async fn a_group_holds_counts_freezes_and_ends() {
         let cgroups = Cgroups::detect("00test").unwrap();
-        cgroups.prepare().unwrap();
-        let group = cgroups.create("c1", &limits(1, 64, 100)).unwrap();
+        cgroups.prepare(HostThreads::read().unwrap()).unwrap();
+        let group = cgroups.create("c1", &limits(1, 64, 32_768)).unwrap();
         let mut child = tokio::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = child.id().unwrap();
         for file in group.procs_files() {

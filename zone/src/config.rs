@@ -165,6 +165,10 @@ impl SlotPaths {
         self.folder.join("runsc.log")
     }
 
+    pub(crate) fn panic_log(&self) -> PathBuf {
+        self.folder.join("panic.log")
+    }
+
     /// Guests reach it through the agent's descriptors, so it lies on their own disk, where it
     /// counts against their limit.
     pub(crate) fn output(&self) -> PathBuf {

@@ -7,7 +7,7 @@ use sandboxo_zone_protocol::{Clock, Random};
 use tokio::sync::Semaphore;
 
 use crate::{
-    cgroup::Cgroups,
+    cgroup::{Cgroups, HostThreads},
     config::{Layout, Limits},
     disk::Disks,
     image::Images,
@@ -28,6 +28,7 @@ pub(crate) struct Host {
     pub(crate) images: Images,
     pub(crate) network: Network,
     pub(crate) keeper: Keeper,
+    pub(crate) threads: HostThreads,
     /// The kernel's, of this boot.
     pub(crate) boot: String,
     pub(crate) janitor: Janitor,

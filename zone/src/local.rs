@@ -23,7 +23,7 @@ use tokio::{
 use crate::{
     admission::{HostView, Memory, admit},
     adoption,
-    cgroup::{CgroupError, Cgroups},
+    cgroup::{CgroupError, Cgroups, HostThreads},
     config::{Layout, ZoneConfig},
     disk::{self, Disks},
     events::Ledger,
@@ -84,7 +84,8 @@ impl LocalZone {
         let layout = Layout::new(&config);
         let runsc = Runsc::probe(&config.runsc, layout.runsc_root(), &layout.logs()).await?;
         let cgroups = Cgroups::detect(&config.instance)?;
-        cgroups.prepare()?;
+        let threads = HostThreads::read().map_err(folder(Path::new("/proc/sys/kernel")))?;
+        cgroups.prepare(threads)?;
         let kernel = kernel_release();
         let facts = runsc.facts(cgroups.name(), kernel.clone());
         let boot = slot::host_boot().map_err(folder(Path::new("/proc")))?;
@@ -126,6 +127,7 @@ impl LocalZone {
             images,
             network,
             keeper,
+            threads,
             boot,
             janitor,
             starts: Semaphore::new(starts_at_once()),

@@ -141,6 +141,8 @@ pub(crate) struct RunCommand<'a> {
     /// The folder for the private layer.
     pub(crate) filestore: &'a Path,
     pub(crate) log: &'a Path,
+    /// For the last words of a sentry that panics.
+    pub(crate) panic_log: &'a Path,
     pub(crate) pid_file: &'a Path,
 }
 
@@ -209,6 +211,9 @@ impl Runsc {
                 NetworkMode::None => "--network=none".into(),
             },
         ];
+        if self.features.panic_log {
+            arguments.push(with("--panic-log=", run.panic_log));
+        }
         if self.features.net_disconnect_ok && run.network == NetworkMode::Full {
             arguments.push("--net-disconnect-ok".into());
         }
@@ -378,7 +383,7 @@ mod tests {
 
     #[test]
     fn arguments() {
-        let newest = Features { net_disconnect_ok: true, ..Features::default() };
+        let newest = Features { net_disconnect_ok: true, panic_log: true, ..Features::default() };
         let line = |network, features| {
             let run = RunCommand {
                 container: "c0123456789abcde".parse().unwrap(),
@@ -386,6 +391,7 @@ mod tests {
                 network,
                 filestore: Path::new("/run/z/m/c"),
                 log: Path::new("/s/c/runsc.log"),
+                panic_log: Path::new("/s/c/panic.log"),
                 pid_file: Path::new("/s/c/pid"),
             };
             runsc(20_240_729, features).run_arguments(&run).join(" ")
@@ -394,8 +400,12 @@ mod tests {
                       --ignore-cgroups --overlay2=root:dir=/run/z/m/c";
         let run = "run -detach -pid-file=/s/c/pid -bundle=/s/c c0123456789abcde";
         for (network, features, between) in [
-            (NetworkMode::None, newest, "--network=none"),
-            (NetworkMode::Full, newest, "--network=sandbox --net-disconnect-ok"),
+            (NetworkMode::None, newest, "--network=none --panic-log=/s/c/panic.log"),
+            (
+                NetworkMode::Full,
+                newest,
+                "--network=sandbox --panic-log=/s/c/panic.log --net-disconnect-ok",
+            ),
             (NetworkMode::Full, Features::default(), "--network=sandbox"),
         ] {
             assert_eq!(line(network, features), format!("{common} {between} {run}"));

@@ -386,8 +386,12 @@ impl Living {
     }
 
     fn cause_of_death(&self) -> EndReason {
-        match self.connected.holdings.group.oom_kills() {
-            Ok(0) | Err(_) => EndReason::Crashed,
+        let holdings = &self.connected.holdings;
+        match holdings.group.oom_kills() {
+            Ok(0) | Err(_) => {
+                tracing::warn!(sandbox.id = %self.claim.id, said = holdings.said(), "it crashed");
+                EndReason::Crashed
+            }
             Ok(_) => EndReason::OutOfMemory,
         }
     }

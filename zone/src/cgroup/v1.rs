@@ -42,11 +42,12 @@ impl V1 {
         }
     }
 
-    pub(super) fn prepare(&self) -> Result<(), CgroupError> {
+    pub(super) fn prepare(&self, threads: u64) -> Result<(), CgroupError> {
         for base in self.bases() {
             fs::create_dir_all(&base).map_err(CgroupError::at(&base))?;
         }
-        Ok(())
+        let base = self.folder("pids", "");
+        write(&base, "pids.max", threads).map_err(CgroupError::at(&base))
     }
 
     pub(super) fn create(&self, name: &str, limits: &GroupLimits) -> Result<(), CgroupError> {

@@ -34,7 +34,7 @@ impl V2 {
     }
 
     /// Each group from the root to ours hands the controllers to those below.
-    pub(super) fn prepare(&self) -> Result<(), CgroupError> {
+    pub(super) fn prepare(&self, threads: u64) -> Result<(), CgroupError> {
         fs::create_dir_all(&self.base).map_err(CgroupError::at(&self.base))?;
         let mut path = Vec::new();
         for folder in self.base.ancestors().take_while(|folder| folder.starts_with(&self.root)) {
@@ -45,7 +45,7 @@ impl V2 {
             let handed: Vec<_> = NEEDED.iter().map(|controller| format!("+{controller}")).collect();
             fs::write(&file, handed.join(" ")).map_err(CgroupError::at(&file))?;
         }
-        Ok(())
+        write(&self.base, "pids.max", threads).map_err(CgroupError::at(&self.base))
     }
 
     pub(super) fn create(&self, name: &str, limits: &GroupLimits) -> Result<(), CgroupError> {
@@ -119,7 +119,9 @@ mod tests {
     fn controllers_are_handed_down_and_limits_written() {
         let (folder, mounts) = fake("cpuset cpu io memory pids\n");
         let v2 = V2::from_mounts(&mounts, Path::new("sandboxo/ab")).unwrap();
-        v2.prepare().unwrap();
+        v2.prepare(1000).unwrap();
+        let base = folder.path().join("sandboxo/ab");
+        assert_eq!(fs::read_to_string(base.join("pids.max")).unwrap(), "1000");
         for above in ["", "sandboxo", "sandboxo/ab"] {
             let file = folder.path().join(above).join("cgroup.subtree_control");
             assert_eq!(fs::read_to_string(file).unwrap(), "+memory +cpu +pids");

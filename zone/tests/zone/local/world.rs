@@ -327,8 +327,13 @@ pub(crate) struct Ran {
     pub(crate) code: Option<i64>,
 }
 
-/// Runs a shell command by the agent's process service.
+/// Runs a shell command as root by the agent's process service.
 pub(crate) async fn run(zone: &LocalZone, id: SandboxId, command: &str) -> Ran {
+    run_as(zone, id, "root", command).await
+}
+
+pub(crate) async fn run_as(zone: &LocalZone, id: SandboxId, user: &str, command: &str) -> Ran {
+    let user = base64::engine::general_purpose::STANDARD.encode(format!("{user}:"));
     let start = serde_json::json!({
         "process": {"cmd": "/bin/sh", "args": ["-c", command]},
         "stdin": false,
@@ -338,7 +343,7 @@ pub(crate) async fn run(zone: &LocalZone, id: SandboxId, command: &str) -> Ran {
     let head = format!(
         "POST /process.Process/Start HTTP/1.1\r\nhost: sandbox\r\nconnection: close\r\n\
          content-type: application/connect+json\r\nconnect-protocol-version: 1\r\n\
-         authorization: Basic cm9vdDo=\r\ncontent-length: {}\r\n\r\n",
+         authorization: Basic {user}\r\ncontent-length: {}\r\n\r\n",
         length + 5
     );
     let mut stream = zone.connect(id, AGENT_PORT).await.unwrap();
