@@ -79,6 +79,14 @@ pub(crate) fn bytes(count: u64) -> String {
     if size < 10.0 { format!("{size:.1} {unit}") } else { format!("{size:.0} {unit}") }
 }
 
+/// A moment as the surfaces write it, without the fraction of its second.
+pub(crate) fn moment(text: &str) -> String {
+    match text.split_once('.') {
+        Some((whole, _)) => format!("{whole}Z"),
+        None => text.to_owned(),
+    }
+}
+
 /// Long work. On a terminal a bar or a spinner; elsewhere one line when a phase begins.
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -165,6 +173,13 @@ mod tests {
         assert_eq!(table(["ID", "NAME"], &rows), "ID   NAME\na    long cell\nbcd");
         assert_eq!(table(["ID"], &[]), "ID");
         assert_eq!(table(["A", "B"], &[["é".to_owned(), "x".to_owned()]]), "A  B\né  x");
+    }
+
+    #[test]
+    fn moments() {
+        assert_eq!(moment("2026-01-01T00:00:00.123Z"), "2026-01-01T00:00:00Z");
+        assert_eq!(moment("2026-01-01T00:00:00Z"), "2026-01-01T00:00:00Z");
+        assert_eq!(moment(""), "");
     }
 
     #[test]

@@ -18,7 +18,10 @@ pub(crate) async fn ls(context: &Context) -> Result<()> {
         Form::Json => output::print_json(&keys)?,
         Form::Human => {
             let row = |key: &Value| {
-                ["id", "team", "name", "mask", "createdAt"].map(|field| cell(key, field))
+                let created = output::moment(&cell(key, "createdAt"));
+                let [id, team, name, mask] =
+                    ["id", "team", "name", "mask"].map(|field| cell(key, field));
+                [id, team, name, mask, created]
             };
             let rows: Vec<_> = rows(&keys).iter().map(row).collect();
             output::print(&output::table(["ID", "TEAM", "NAME", "KEY", "CREATED"], &rows))?;

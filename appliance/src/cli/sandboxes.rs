@@ -153,18 +153,10 @@ fn row(sandbox: &Sandbox) -> [String; 6] {
         sandbox.id.clone(),
         sandbox.alias.clone().unwrap_or_else(|| sandbox.template.clone()),
         sandbox.state.clone().unwrap_or_default(),
-        sandbox.started_at.as_deref().map(seconds).unwrap_or_default(),
-        sandbox.end_at.as_deref().map(seconds).unwrap_or_default(),
+        sandbox.started_at.as_deref().map(output::moment).unwrap_or_default(),
+        sandbox.end_at.as_deref().map(output::moment).unwrap_or_default(),
         metadata.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "),
     ]
-}
-
-/// A moment without the fraction of its second.
-fn seconds(moment: &str) -> String {
-    match moment.split_once('.') {
-        Some((whole, _)) => format!("{whole}Z"),
-        None => moment.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub(crate) async fn ls(context: &Context) -> Result<()> {
                     cell(template, "id"),
                     cell(template, "name"),
                     size.unwrap_or_default(),
-                    cell(template, "updatedAt"),
+                    output::moment(&cell(template, "updatedAt")),
                 ]
             };
             let rows: Vec<_> = rows(&templates).iter().map(row).collect();
