@@ -22,6 +22,21 @@ async fn a_key_is_shown_once_and_works_until_it_is_revoked() {
 }
 
 #[tokio::test]
+async fn a_key_is_for_the_team_that_is_named() {
+    let world = World::new().await;
+    let other = world.control.keys.create_team("other").await.unwrap();
+    for (body, name, team) in [
+        (r#"{"name":"a"}"#, "default", world.team),
+        (r#"{"name":"b","team":"other"}"#, "other", other.id),
+    ] {
+        let made = world.ask("POST /keys", body).await;
+        assert_eq!((made.status, &made.body["team"]), (201, &name.into()));
+        let key = made.body["key"].as_str().unwrap();
+        assert_eq!(world.control.keys.authenticate(key).unwrap().team, team);
+    }
+}
+
+#[tokio::test]
 async fn an_unknown_key_is_404() {
     let world = World::new().await;
     for id in ["x", "00000000-0000-4000-8000-000000000000"] {

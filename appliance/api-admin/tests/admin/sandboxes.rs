@@ -1,6 +1,7 @@
 //! Every team's sandboxes, and why they ended.
 
-use sandboxo_zone_protocol::EndReason;
+use sandboxo_control::Scope;
+use sandboxo_zone_protocol::{CreateError, EndReason, fake::ScriptedCreate};
 use serde_json::Value;
 
 use crate::world::World;
@@ -18,6 +19,9 @@ async fn the_dead_are_listed_with_their_reason() {
         (EndReason::ZoneRestarted, "zone_restarted"),
     ];
     let mut expected = Vec::new();
+    let killed = world.create().await;
+    world.control.sandboxes.kill(Scope::Operator, killed.id).await.unwrap();
+    expected.push((killed.id.label(), "killed"));
     for (reason, word) in reasons {
         let record = world.create().await;
         world.zone.end(record.id, reason);
@@ -38,6 +42,36 @@ async fn the_dead_are_listed_with_their_reason() {
         assert_eq!((&dead["phase"], &dead["reason"]), (&"dead".into(), &word.into()), "{dead}");
         assert!(dead["endedAt"].is_string() && dead["why"].is_string(), "{dead}");
     }
+}
+
+#[tokio::test]
+async fn what_never_ran_or_left_no_trace_is_told_apart() {
+    let world = World::new().await;
+    world.zone.script(ScriptedCreate::Fail(CreateError::Runtime("a bundle".into())));
+    world.try_create(world.team).await.unwrap_err();
+    let all = world.ask("GET /sandboxes?dead=true", "").await;
+    let failed = &list(&all.body)[0];
+    assert_eq!((&failed["phase"], &failed["reason"]), (&"dead".into(), &"start_failed".into()));
+
+    let lost = world.create().await;
+    world.zone.forget(lost.id);
+    // The next hello does not name it.
+    world.zone.drop_subscribers();
+    world.control.sandboxes.gone(lost.id).await;
+    let all = world.ask("GET /sandboxes?dead=true", "").await;
+    let lost = list(&all.body).iter().find(|it| it["id"] == lost.id.label()).unwrap();
+    assert_eq!((&lost["phase"], &lost["reason"]), (&"dead".into(), &"missing".into()));
+}
+
+#[tokio::test]
+async fn every_teams_are_listed() {
+    let world = World::new().await;
+    let other = world.control.keys.create_team("other").await.unwrap();
+    let ours = world.create().await.id.label();
+    let theirs = world.try_create(other.id).await.unwrap().id.label();
+    let all = world.ask("GET /sandboxes", "").await;
+    let team = |id| list(&all.body).iter().find(|it| it["id"] == id).unwrap()["team"].clone();
+    assert_eq!((team(ours), team(theirs)), ("default".into(), "other".into()));
 }
 
 #[tokio::test]

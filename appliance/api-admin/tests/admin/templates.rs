@@ -49,6 +49,23 @@ async fn an_import_under_a_known_name_keeps_the_id() {
 }
 
 #[tokio::test]
+async fn another_teams_template_has_its_teams_name() {
+    let world = World::new().await;
+    let other = world.control.keys.create_team("other").await.unwrap();
+    let path = "POST /templates?name=web&team=other&public=false";
+    let made = world.upload(path, vec![Ok("a root".into())]).await;
+    assert_eq!((made.status, &made.body["team"]), (201, &"other".into()), "{made:?}");
+    assert_eq!(made.body["public"], false);
+    let templates = &world.control.templates;
+    assert!(templates.resolve(other.id, "web").is_some());
+    assert!(templates.resolve(world.team, "other/web").is_none());
+
+    let gone = world.ask("DELETE /templates/other%2Fweb", "").await;
+    assert_eq!(gone.status, 204, "{gone:?}");
+    assert!(templates.resolve(other.id, "web").is_none());
+}
+
+#[tokio::test]
 async fn a_bad_import_is_told_by_its_field() {
     let world = World::new().await;
     for (query, part) in [

@@ -9,7 +9,7 @@ use axum::{
 };
 use http_body_util::BodyExt as _;
 use sandboxo_api_admin::ZoneFacts;
-use sandboxo_control::{Control, ControlConfig, ImportTemplate};
+use sandboxo_control::{Control, ControlConfig, CreateError, ImportTemplate};
 use sandboxo_model::{NewSandbox, SandboxRecord};
 use sandboxo_store::Store;
 use sandboxo_tasks::Tasks;
@@ -105,6 +105,10 @@ impl World {
     }
 
     pub(crate) async fn create(&self) -> Arc<SandboxRecord> {
+        self.try_create(self.team).await.unwrap()
+    }
+
+    pub(crate) async fn try_create(&self, team: TeamId) -> Result<Arc<SandboxRecord>, CreateError> {
         let new = NewSandbox {
             template: "base".into(),
             timeout: Duration::from_mins(5),
@@ -115,6 +119,6 @@ impl World {
             network: None,
             idempotency_key: None,
         };
-        self.control.sandboxes.create(self.team, new).await.unwrap()
+        self.control.sandboxes.create(team, new).await
     }
 }
