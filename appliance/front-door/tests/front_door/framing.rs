@@ -137,3 +137,19 @@ async fn header_values_need_not_be_ascii() {
     let seen = world.ask_port("GET /", HTTP, &[("x-name", "Zo\u{eb}")]).await.seen();
     assert_eq!(seen.header("x-name"), ["Zo\u{eb}"]);
 }
+
+#[tokio::test]
+async fn heads_have_a_limit() {
+    let world = World::new().await;
+    let host = world.host(HTTP);
+    let many = "x: y\r\n".repeat(128);
+    let large = format!("x: {}\r\n", "y".repeat(128 << 10));
+    let long = "x".repeat(1 << 16);
+    for (path, headers, status) in
+        [("", many.as_str(), 431), ("", &large, 431), (&long, "", 414), ("x y", "", 400)]
+    {
+        let request = format!("GET /{path} HTTP/1.1\r\nhost: {host}\r\n{headers}\r\n");
+        let answer = read_until(&mut world.raw(&request).await, "\r\n\r\n").await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    }
+}
