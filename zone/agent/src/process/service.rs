@@ -212,8 +212,6 @@ impl ProcessService {
             arguments: &arguments,
             environment: &to_block(&variables).map_err(bad)?,
             folder: &to_argument(&folder).map_err(bad)?,
-            folder_first: false,
-            mask: None,
             user,
             stdio: files.stdio(&self.null),
             terminal: matches!(files, ChildFiles::Terminal(_)),

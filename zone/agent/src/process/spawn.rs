@@ -22,10 +22,6 @@ pub(crate) struct Launch<'a> {
     pub(crate) arguments: &'a [CString],
     pub(crate) environment: &'a [CString],
     pub(crate) folder: &'a CStr,
-    /// Whether the folder is entered before the user is changed, who may not be able to.
-    pub(crate) folder_first: bool,
-    /// `None`: the agent's.
-    pub(crate) mask: Option<u32>,
     pub(crate) user: &'a User,
     pub(crate) stdio: [BorrowedFd<'a>; 3],
     /// Whether stdin is to be the terminal that controls the session.
@@ -55,8 +51,6 @@ struct Plan {
     arguments: Vec<*const c_char>,
     environment: Vec<*const c_char>,
     folder: *const c_char,
-    folder_first: bool,
-    mask: Option<u32>,
     stdio: [RawFd; 3],
     terminal: bool,
     identity: Option<Identity>,
@@ -102,8 +96,6 @@ impl Plan {
             arguments: pointers(launch.arguments),
             environment: pointers(launch.environment),
             folder: launch.folder.as_ptr(),
-            folder_first: launch.folder_first,
-            mask: launch.mask,
             stdio: launch.stdio.map(|fd| fd.as_raw_fd()),
             terminal: launch.terminal,
             identity: (!is_agent).then(|| Identity {
@@ -130,23 +122,14 @@ impl Plan {
     /// Runs in the child.
     #[expect(unsafe_code, reason = "a child on borrowed memory")]
     fn carry_out(&self) -> isize {
-        let failed = |step: &AtomicI32| {
-            step.store(Errno::last_raw(), Ordering::Relaxed);
-            127
-        };
-        // SAFETY: the text is borrowed by `Launch`.
-        let enter = || unsafe { libc::chdir(self.folder) } >= 0;
         if !self.set_up() {
-            return failed(&self.set_up_failed);
+            self.set_up_failed.store(Errno::last_raw(), Ordering::Relaxed);
+            return 127;
         }
-        if self.folder_first && !enter() {
-            return failed(&self.folder_failed);
-        }
-        if !self.become_user() {
-            return failed(&self.set_up_failed);
-        }
-        if !self.folder_first && !enter() {
-            return failed(&self.folder_failed);
+        // SAFETY: the text is borrowed by `Launch`.
+        if unsafe { libc::chdir(self.folder) } < 0 {
+            self.folder_failed.store(Errno::last_raw(), Ordering::Relaxed);
+            return 127;
         }
         let mut worst = libc::ENOENT;
         for program in &self.programs {
@@ -170,18 +153,12 @@ impl Plan {
         127
     }
 
+    /// The identity is set by bare calls: the C library's would tell all threads of the agent.
     #[expect(unsafe_code, reason = "a child on borrowed memory")]
     fn set_up(&self) -> bool {
         let ok = |result: c_int| result >= 0;
         // SAFETY: plain system calls on numbers and on pointers that `Launch` keeps alive.
         unsafe {
-            // The agent blocks one signal; what it starts blocks none.
-            let none = 0_u64;
-            let mask = &raw const none;
-            let (old, size) = (ptr::null_mut::<u64>(), size_of::<u64>());
-            if libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, mask, old, size) < 0 {
-                return false;
-            }
             // Its own session, so that what it sends to its group reaches nobody else.
             if !ok(libc::setsid()) {
                 return false;
@@ -194,19 +171,7 @@ impl Plan {
             if self.terminal && !ok(libc::ioctl(0, libc::TIOCSCTTY, 0)) {
                 return false;
             }
-            if let Some(mask) = self.mask {
-                libc::umask(mask);
-            }
-        }
-        true
-    }
-
-    /// By bare calls: the C library's would tell all threads of the agent.
-    #[expect(unsafe_code, reason = "a child on borrowed memory")]
-    fn become_user(&self) -> bool {
-        let Some(Identity { uid, gid, groups }) = &self.identity else { return true };
-        // SAFETY: plain system calls on numbers and on a list that the plan keeps alive.
-        unsafe {
+            let Some(Identity { uid, gid, groups }) = &self.identity else { return true };
             libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) >= 0
                 && libc::syscall(libc::SYS_setresgid, *gid, *gid, *gid) >= 0
                 && libc::syscall(libc::SYS_setresuid, *uid, *uid, *uid) >= 0
