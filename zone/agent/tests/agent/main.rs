@@ -16,3 +16,4 @@ mod readers;
 mod terminals;
 mod watching;
 mod wire;
+mod zone;
