@@ -44,7 +44,10 @@ pub(crate) fn shrink_stack() -> io::Result<()> {
     let arguments: Vec<_> = std::env::args_os().collect();
     let texts: Result<Vec<_>, _> =
         arguments.into_iter().map(|text| CString::new(text.into_encoded_bytes())).collect();
-    let Err(error) = execv(c"/proc/self/exe", &texts?);
+    // By its own name, which is what `ps` shows.
+    let program =
+        CString::new(fs::read_link("/proc/self/exe")?.into_os_string().into_encoded_bytes())?;
+    let Err(error) = execv(&program, &texts?);
     Err(error.into())
 }
 
@@ -85,10 +88,13 @@ fn set_default(signal: libc::c_int) {
     }
 }
 
-/// Children inherit all of this, so that nothing is left to do for each of them.
+/// Children inherit all of this but the mask, so that little is left to do for each of them.
 #[expect(unsafe_code, reason = "signal handlers")]
 pub(crate) fn settle_in() -> io::Result<()> {
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+    // In every thread that will be: else one of them would take it from the reaper.
+    let mut death = SigSet::empty();
+    death.add(Signal::SIGCHLD);
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&death), None)?;
     let mut harmless = vec![Signal::SIGPIPE];
     if std::process::id() == 1 {
         harmless.extend(FROM_INSIDE);

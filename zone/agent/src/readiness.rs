@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use nix::sys::inotify::Inotify;
+use nix::sys::{inotify::Inotify, signalfd::SignalFd};
 use tokio::io::{Interest, unix::AsyncFd};
 
 /// What keeps its descriptor open, and the same, as long as it lives.
@@ -15,6 +15,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 pub(crate) enum Held {
     File(Arc<File>),
     Inotify(Arc<Inotify>),
+    Signals(Arc<SignalFd>),
 }
 
 impl AsRawFd for Held {
@@ -23,6 +24,7 @@ impl AsRawFd for Held {
         match self {
             Self::File(file) => file.as_raw_fd(),
             Self::Inotify(inotify) => inotify.as_fd().as_raw_fd(),
+            Self::Signals(signals) => signals.as_raw_fd(),
         }
     }
 }

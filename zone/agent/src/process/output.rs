@@ -17,6 +17,9 @@ use crate::readiness::{Held, watch};
 
 const PIPE_PIECE: usize = 32 * 1024;
 const PTY_PIECE: usize = 16 * 1024;
+/// So many pieces in a row, and everything else has its turn: a flood that nobody hears would
+/// otherwise be all that the agent's one thread does.
+const BURST: u8 = 4;
 
 thread_local! {
     /// Read into first, so that a process that is silent holds no buffer.
@@ -34,6 +37,8 @@ pub(crate) struct Output {
     kind: Kind,
     /// `None` once nothing more comes.
     file: Option<Open>,
+    /// Pieces since it last had none.
+    burst: u8,
 }
 
 struct Open {
@@ -46,11 +51,11 @@ impl Output {
     pub(crate) fn new(kind: Kind, fd: OwnedFd) -> io::Result<Self> {
         let file = Arc::new(File::from(fd));
         let ready = watch(Held::File(file.clone()), Interest::READABLE)?;
-        Ok(Self { kind, file: Some(Open { file, ready }) })
+        Ok(Self { kind, file: Some(Open { file, ready }), burst: 0 })
     }
 
     pub(crate) fn none(kind: Kind) -> Self {
-        Self { kind, file: None }
+        Self { kind, file: None, burst: 0 }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -61,6 +66,10 @@ impl Output {
     pub(crate) async fn next(&mut self) -> Option<Piece> {
         let Some(open) = &self.file else { return std::future::pending().await };
         let limit = self.limit();
+        if self.burst == BURST {
+            self.burst = 0;
+            tokio::task::yield_now().await;
+        }
         loop {
             let Ok(mut ready) = open.ready.readable().await else { break };
             match read(&open.file, limit) {
@@ -71,9 +80,13 @@ impl Output {
                     if bytes.len() < limit && self.kind != Kind::Pty {
                         ready.clear_ready();
                     }
+                    self.burst += 1;
                     return Some(self.piece(bytes));
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.burst = 0;
+                    ready.clear_ready();
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // A terminal that nobody has open any more says so by an error.
                 Err(_ended) => break,

@@ -1,20 +1,43 @@
 //! The one place that waits for children: started by the agent, or left to it by others.
+//!
+//! Deaths are read from a descriptor and not told by a handler: a signal that comes while the agent
+//! waits for a new process to run its program is queued by gVisor and never handled.
 
-use std::{collections::HashMap, io, sync::Arc};
+use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
-use nix::{errno::Errno, libc, unistd::Pid};
+use nix::{
+    errno::Errno,
+    libc,
+    sys::{
+        signal::{SigSet, Signal},
+        signalfd::{SfdFlags, SignalFd},
+    },
+    unistd::Pid,
+};
 use parking_lot::Mutex;
 use sandboxo_tasks::Stop;
 use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::oneshot,
+    io::{Interest, unix::AsyncFd},
+    sync::{Notify, oneshot},
+    time::sleep,
 };
 
 use super::exit::Exit;
+use crate::readiness::{Held, watch};
+
+/// While somebody waits for a death it is looked for that often, told or not.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(crate) struct Reaper {
     awaited: Mutex<HashMap<i32, oneshot::Sender<Exit>>>,
+    asked: Notify,
+}
+
+/// Tells that children have died.
+pub(crate) struct Deaths {
+    news: Arc<SignalFd>,
+    ready: AsyncFd<Held>,
 }
 
 impl Reaper {
@@ -23,20 +46,28 @@ impl Reaper {
     pub(crate) fn expect(&self, pid: Pid) -> oneshot::Receiver<Exit> {
         let (sender, receiver) = oneshot::channel();
         self.awaited.lock().insert(pid.as_raw(), sender);
+        self.asked.notify_one();
         receiver
     }
 
-    /// Deaths from here on are heard.
-    pub(crate) fn listen() -> io::Result<tokio::signal::unix::Signal> {
-        signal(SignalKind::child())
+    /// Deaths from here on are heard, where the signal of it is blocked.
+    pub(crate) fn listen() -> io::Result<Deaths> {
+        let mut death = SigSet::empty();
+        death.add(Signal::SIGCHLD);
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let news = Arc::new(SignalFd::with_flags(&death, flags)?);
+        let ready = watch(Held::Signals(news.clone()), Interest::READABLE)?;
+        Ok(Deaths { news, ready })
     }
 
-    pub(crate) async fn run(self: Arc<Self>, mut deaths: tokio::signal::unix::Signal, stop: Stop) {
+    pub(crate) async fn run(self: Arc<Self>, deaths: Deaths, stop: Stop) {
         loop {
-            self.reap();
+            let is_awaited = !self.awaited.lock().is_empty();
             tokio::select! {
                 () = stop.cancelled() => return,
-                _ = deaths.recv() => {}
+                () = deaths.some() => self.reap(),
+                () = sleep(LOOK_AGAIN), if is_awaited => self.reap(),
+                () = self.asked.notified() => {}
             }
         }
     }
@@ -48,6 +79,21 @@ impl Reaper {
             {
                 // Its owner has ended already.
             }
+        }
+    }
+}
+
+impl Deaths {
+    /// Of several that nobody looked at, one is told.
+    async fn some(&self) {
+        loop {
+            let Ok(mut ready) = self.ready.readable().await else {
+                return std::future::pending().await;
+            };
+            if matches!(self.news.read_signal(), Ok(Some(_))) {
+                return;
+            }
+            ready.clear_ready();
         }
     }
 }

@@ -159,6 +159,13 @@ impl Plan {
         let ok = |result: c_int| result >= 0;
         // SAFETY: plain system calls on numbers and on pointers that `Launch` keeps alive.
         unsafe {
+            // The agent blocks one signal; what it starts blocks none.
+            let none = 0_u64;
+            let mask = &raw const none;
+            let (old, size) = (ptr::null_mut::<u64>(), size_of::<u64>());
+            if libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, mask, old, size) < 0 {
+                return false;
+            }
             // Its own session, so that what it sends to its group reaches nobody else.
             if !ok(libc::setsid()) {
                 return false;

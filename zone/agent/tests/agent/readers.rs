@@ -55,3 +55,17 @@ async fn much_output_takes_little_memory_and_time() {
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     assert!(agent.resident_kib() < 24 * 1024, "{} KiB", agent.resident_kib());
 }
+
+#[tokio::test]
+async fn floods_that_nobody_hears_leave_time_for_others() {
+    let agent = Agent::start();
+    for _ in 0..3 {
+        let (_pid, events) = agent.start_process(shell("cat /dev/zero")).await;
+        drop(events);
+    }
+    let began = Instant::now();
+    for _ in 0..10 {
+        assert_eq!(agent.shell("echo hi").await.text(), "hi\n");
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
