@@ -154,7 +154,7 @@ pub enum CreateError {
     /// Too many creates at once, or a limit of the zone.
     #[error("the limit of {limit} {what} is reached")]
     LimitReached { what: String, limit: u64 },
-    #[error("the zone's disk is full")]
+    #[error("the disk is full")]
     DiskFull,
     #[error("the sandbox did not start in time")]
     TimedOut,
@@ -166,7 +166,14 @@ pub enum CreateError {
     #[error("no zone is available")]
     ZoneUnavailable,
     #[error("record the sandbox")]
-    Store(#[from] StoreError),
+    Store(#[source] StoreError),
+}
+
+/// A disk that is full is the same to a caller, whether records or sandboxes lie on it.
+impl From<StoreError> for CreateError {
+    fn from(error: StoreError) -> Self {
+        if matches!(error, StoreError::DiskFull) { Self::DiskFull } else { Self::Store(error) }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -221,4 +228,15 @@ pub enum ListError {
 
 impl ListError {
     pub const MAX_LIMIT: usize = 100;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_under_the_records_is_told_as_one() {
+        assert!(matches!(CreateError::from(StoreError::DiskFull), CreateError::DiskFull));
+        assert!(matches!(CreateError::from(StoreError::Closed), CreateError::Store(_)));
+    }
 }
