@@ -115,7 +115,7 @@ async fn what_the_zone_refuses_is_typed_and_leaves_nothing() {
         ),
         (
             ZoneCreateError::DiskFull,
-            "the zone's disk is full",
+            "the disk is full",
             "not started: the zone's disk was full",
         ),
         (
