@@ -113,11 +113,7 @@ async fn what_the_zone_refuses_is_typed_and_leaves_nothing() {
             "the limit of 7 sandboxes is reached",
             "not started: the zone's limit of 7 sandboxes was reached",
         ),
-        (
-            ZoneCreateError::DiskFull,
-            "the disk is full",
-            "not started: the zone's disk was full",
-        ),
+        (ZoneCreateError::DiskFull, "the disk is full", "not started: the zone's disk was full"),
         (
             ZoneCreateError::TimedOut(Duration::from_secs(9)),
             "the sandbox did not start in time",
