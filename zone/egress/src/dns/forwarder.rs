@@ -190,10 +190,21 @@ mod tests {
         IsSilent,
     }
 
+    /// A port that is free for datagrams may be taken for connections.
+    fn sockets() -> Sockets {
+        let tries = (0..100).map(|_| Sockets::bind(SocketAddr::from(LOOPBACK)));
+        let taken = |tried: &io::Result<Sockets>| {
+            tried.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+        };
+        tries.skip_while(taken).next().unwrap().unwrap()
+    }
+
+    #[expect(clippy::unused_async, reason = "its sockets need a runtime")]
     async fn resolver(tasks: &Tasks, manner: Manner) -> SocketAddr {
-        let udp = UdpSocket::bind(SocketAddr::from(LOOPBACK)).await.unwrap();
+        let Sockets { udp, tcp } = sockets();
+        let udp = UdpSocket::from_std(udp).unwrap();
+        let tcp = TcpListener::from_std(tcp).unwrap();
         let address = udp.local_addr().unwrap();
-        let tcp = TcpListener::bind(address).await.unwrap();
         tasks.spawn("udp resolver", |_| async move {
             let mut buffer = [0; 4096];
             loop {
@@ -232,7 +243,7 @@ mod tests {
     }
 
     fn forwarder(tasks: &Tasks, resolvers: Vec<SocketAddr>) -> SocketAddr {
-        let sockets = Sockets::bind(SocketAddr::from(LOOPBACK)).unwrap();
+        let sockets = sockets();
         let random = Arc::new(SeededRandom::new(1));
         let forwarder = Forwarder::new(sockets, Resolvers::new(resolvers), random).unwrap();
         let address = forwarder.address().unwrap();
