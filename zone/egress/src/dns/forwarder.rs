@@ -192,11 +192,11 @@ mod tests {
 
     /// A port that is free for datagrams may be taken for connections.
     fn sockets() -> Sockets {
-        let tries = (0..100).map(|_| Sockets::bind(SocketAddr::from(LOOPBACK)));
+        let mut tries = (0..100).map(|_| Sockets::bind(SocketAddr::from(LOOPBACK)));
         let taken = |tried: &io::Result<Sockets>| {
             tried.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
         };
-        tries.skip_while(taken).next().unwrap().unwrap()
+        tries.find(|tried| !taken(tried)).unwrap().unwrap()
     }
 
     #[expect(clippy::unused_async, reason = "its sockets need a runtime")]
