@@ -10,7 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sandboxo_tasks::{Stop, every};
+use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::ImageDigest;
 use tokio::{sync::Notify, time::Instant};
 
@@ -27,6 +27,11 @@ use crate::{
 /// makes a create that somebody waits for slower.
 const FILL_AT_ONCE: u32 = 2;
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// The first command of a sandbox comes right after its claim; a start beside it makes it slower.
+const HOLD: Duration = Duration::from_millis(100);
+/// More for each missing member, for those of a burst share the processors.
+const HOLD_EACH: Duration = Duration::from_millis(10);
+const HOLD_AT_MOST: Duration = Duration::from_millis(300);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_mins(1);
 
@@ -42,26 +47,36 @@ pub(crate) struct PoolView {
     pub(crate) memory_is_tight: bool,
     /// It failed a moment ago.
     pub(crate) resting: bool,
+    /// Of any kind.
+    pub(crate) since_claim: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PoolMove {
     Fill(u32),
     Drain(u32),
+    /// There is something to start, but not before this time has passed without a claim.
+    Hold(Duration),
     Idle,
 }
 
 pub(crate) fn decide_pool(view: PoolView) -> PoolMove {
-    let PoolView { wanted, ready, filling, filling_all, memory_is_tight, resting } = view;
+    let PoolView { wanted, ready, filling, filling_all, memory_is_tight, resting, since_claim } =
+        view;
     if ready > wanted {
         return PoolMove::Drain(ready - wanted);
     }
     let missing = wanted - ready;
-    let missing = missing.saturating_sub(filling).min(FILL_AT_ONCE.saturating_sub(filling_all));
-    if missing == 0 || memory_is_tight || resting {
+    let free = FILL_AT_ONCE.saturating_sub(filling_all);
+    let fill = missing.saturating_sub(filling).min(free);
+    if fill == 0 || memory_is_tight || resting {
         return PoolMove::Idle;
     }
-    PoolMove::Fill(missing)
+    // Claims that never pause must not empty the pool.
+    let is_low = ready * 8 <= wanted;
+    let hold = (HOLD + HOLD_EACH * missing).min(HOLD_AT_MOST);
+    let left = since_claim.map_or(Duration::ZERO, |since| hold.saturating_sub(since));
+    if is_low || left.is_zero() { PoolMove::Fill(fill) } else { PoolMove::Hold(left) }
 }
 
 pub(crate) struct Pool {
@@ -77,6 +92,7 @@ struct State {
     members: BTreeMap<Shape, VecDeque<Connected>>,
     filling: BTreeMap<Shape, u32>,
     resting: BTreeMap<Shape, Rest>,
+    last_claim: Option<Instant>,
     stopped: bool,
 }
 
@@ -109,6 +125,7 @@ impl Pool {
                 break member;
             }
         };
+        state.last_claim = Some(Instant::now());
         drop(state);
         self.work.notify_one();
         Some(taken)
@@ -130,7 +147,14 @@ impl Pool {
     }
 
     pub(crate) async fn run(self: Arc<Self>, host: Arc<Host>, stop: Stop) {
-        every(LOOK_AGAIN, &self.work, stop, || async { self.pass(&host) }).await;
+        loop {
+            let again = self.pass(&host).unwrap_or(LOOK_AGAIN);
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.work.notified() => {}
+                () = tokio::time::sleep(again) => {}
+            }
+        }
         // They outlive this process; the next one adopts them.
         let mut state = self.state.lock();
         state.stopped = true;
@@ -139,7 +163,8 @@ impl Pool {
         }
     }
 
-    fn pass(self: &Arc<Self>, host: &Arc<Host>) {
+    /// When to look again, if before the usual time.
+    fn pass(self: &Arc<Self>, host: &Arc<Host>) -> Option<Duration> {
         let memory_is_tight = match Memory::read() {
             Ok(memory) => memory.is_tight(&host.limits),
             Err(error) => {
@@ -150,7 +175,9 @@ impl Pool {
         let now = Instant::now();
         let mut surplus = Vec::new();
         let mut state = self.state.lock();
-        let Some(images) = state.images.clone() else { return };
+        let images = state.images.clone()?;
+        let since_claim = state.last_claim.map(|claim| now.duration_since(claim));
+        let mut again: Option<Duration> = None;
         for shape in self.shapes(&state, &images) {
             let members = state.members.entry(shape).or_default();
             surplus.extend(take_dead(members));
@@ -161,9 +188,13 @@ impl Pool {
                 filling_all: state.filling.values().sum(),
                 memory_is_tight,
                 resting: state.resting.get(&shape).is_some_and(|rest| rest.until > now),
+                since_claim,
             };
             match decide_pool(view) {
                 PoolMove::Idle => {}
+                PoolMove::Hold(left) => {
+                    again = Some(again.map_or(left, |other| other.min(left)));
+                }
                 PoolMove::Fill(count) => {
                     *state.filling.entry(shape).or_default() += count;
                     for _ in 0..count {
@@ -182,6 +213,7 @@ impl Pool {
         drop(state);
         // Dropped outside of the lock; the janitor ends them.
         drop(surplus);
+        again
     }
 
     /// Every kind that is wanted or there.
@@ -274,8 +306,44 @@ mod tests {
             ("short of memory, too many", 4, 8, 0, 0, (true, false), Drain(4)),
             ("it just failed", 8, 0, 0, 0, (false, true), Idle),
         ] {
-            let view =
-                PoolView { wanted, ready, filling, filling_all, memory_is_tight: tight, resting };
+            let view = PoolView {
+                wanted,
+                ready,
+                filling,
+                filling_all,
+                memory_is_tight: tight,
+                resting,
+                since_claim: None,
+            };
+            assert_eq!(decide_pool(view), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn claims_hold_the_refill_until_the_pool_is_low() {
+        use PoolMove::{Drain, Fill, Hold, Idle};
+        for (why, wanted, ready, filling, since_ms, expected) in [
+            ("one was just taken", 24, 23, 0, 0, Hold(Duration::from_millis(110))),
+            ("it was taken a while ago", 24, 23, 0, 110, Fill(1)),
+            ("a part of the time is over", 24, 23, 0, 100, Hold(Duration::from_millis(10))),
+            ("a burst", 24, 4, 0, 0, Hold(Duration::from_millis(300))),
+            ("a burst is over", 24, 4, 0, 300, Fill(2)),
+            ("an eighth is left", 24, 3, 0, 0, Fill(2)),
+            ("none is left", 24, 0, 0, 0, Fill(2)),
+            ("a pool of one", 1, 0, 0, 0, Fill(1)),
+            ("nothing is missing", 24, 24, 0, 0, Idle),
+            ("what is missing is on the way", 24, 23, 1, 0, Idle),
+            ("too many", 20, 24, 0, 0, Drain(4)),
+        ] {
+            let view = PoolView {
+                wanted,
+                ready,
+                filling,
+                filling_all: filling,
+                memory_is_tight: false,
+                resting: false,
+                since_claim: Some(Duration::from_millis(since_ms)),
+            };
             assert_eq!(decide_pool(view), expected, "{why}");
         }
     }

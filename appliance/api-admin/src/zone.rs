@@ -33,6 +33,8 @@ pub(crate) struct View {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CapacityView {
+    /// The zone tells it every 5 s.
+    told_at: String,
     running: u32,
     limit: u32,
     warm: u32,
@@ -54,9 +56,10 @@ pub(crate) async fn show(
         instance,
         warm_per_image,
         images,
-        capacity: status.capacity.map(|capacity| {
+        capacity: status.capacity.map(|(capacity, told_at)| {
             let Capacity { running, limit, warm, free_memory_mib, free_disk_mib } = capacity;
-            CapacityView { running, limit, warm, free_memory_mib, free_disk_mib }
+            let told_at = told_at.to_string();
+            CapacityView { told_at, running, limit, warm, free_memory_mib, free_disk_mib }
         }),
     }))
 }

@@ -11,7 +11,9 @@ use sandboxo_model::{
 };
 use sandboxo_store::StoreError;
 use sandboxo_tasks::Stop;
-use sandboxo_zone_protocol::{Capacity, SandboxId, ZoneError, ZoneEvent, ZoneInfo, ZoneReport};
+use sandboxo_zone_protocol::{
+    Capacity, SandboxId, Timestamp, ZoneError, ZoneEvent, ZoneInfo, ZoneReport,
+};
 use tokio::{
     sync::mpsc,
     time::{sleep, timeout},
@@ -36,15 +38,15 @@ pub struct ZoneStatus {
     /// Its event stream is open.
     pub ready: bool,
     pub boot_id: Option<String>,
-    /// As last told.
-    pub capacity: Option<Capacity>,
+    /// As last told, and when that was.
+    pub capacity: Option<(Capacity, Timestamp)>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Link {
     pub(crate) record: Option<ZoneRecord>,
     ready: bool,
-    capacity: Option<Capacity>,
+    capacity: Option<(Capacity, Timestamp)>,
 }
 
 impl Link {
@@ -108,7 +110,7 @@ impl Zones {
             tracing::warn!("not everything could be reconciled, comparing again");
             context.nudge_zone.notify_one();
         }
-        self.link.lock().capacity = Some(report.capacity);
+        self.link.lock().capacity = Some((report.capacity, context.now()));
         if let Some(known) = known
             && known.boot_id.as_deref() != Some(&report.boot_id)
         {
@@ -255,7 +257,9 @@ impl Zones {
     async fn handle(&self, mut events: mpsc::Receiver<ZoneEvent>) {
         while let Some(event) = events.recv().await {
             match event {
-                ZoneEvent::Ping(capacity) => self.link.lock().capacity = Some(capacity),
+                ZoneEvent::Ping(capacity) => {
+                    self.link.lock().capacity = Some((capacity, self.context.now()));
+                }
                 ZoneEvent::SandboxEnded(ended) => {
                     let id = ended.id;
                     match self.context.index.get(id) {

@@ -270,13 +270,16 @@ impl Bench {
         }
     }
 
-    /// Waits for the level, not for a time.
+    /// Waits for the level, not for a time, and for a report that is not older than the call.
     async fn full(&self) -> Result<()> {
         let until = Instant::now() + WARM;
+        let mut before = None;
         loop {
             let zone = self.target.admin_get("/zone").await?;
             let warm = zone.pointer("/capacity/warm").and_then(Value::as_u64).unwrap_or(0);
-            if warm >= self.pool {
+            let told_at = zone.pointer("/capacity/toldAt").and_then(Value::as_str);
+            let before = before.get_or_insert_with(|| told_at.map(str::to_owned));
+            if warm >= self.pool && told_at != before.as_deref() {
                 return Ok(());
             }
             if Instant::now() > until {

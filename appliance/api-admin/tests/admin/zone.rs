@@ -20,6 +20,7 @@ async fn the_zone_is_shown() {
             "warmPerImage": 4,
             "images": "/state/zone/images",
             "capacity": {
+                "toldAt": "2026-01-01T00:00:00Z",
                 "running": 0,
                 "limit": 10_000,
                 "warm": 0,
