@@ -1,6 +1,7 @@
 //! The listener's loop: connections in, each a task, all of them let go gently at the end.
 
 mod socket;
+mod unread;
 
 use std::{
     convert::Infallible,
@@ -13,7 +14,10 @@ use std::{
 
 use axum::body::Body;
 use futures_util::FutureExt as _;
-use http::{Request, Response, StatusCode, header::CONTENT_TYPE};
+use http::{
+    HeaderValue, Request, Response, StatusCode,
+    header::{CONNECTION, CONTENT_TYPE, EXPECT},
+};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sandboxo_tasks::{Stop, Tasks};
@@ -151,8 +155,19 @@ async fn connection(
 
 /// A panic is that request's own: it answers 500, and the connection goes on.
 async fn answer(site: Site, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
-    let mut request = request.map(Body::new);
+    let waits_for_continue = request.headers().contains_key(EXPECT);
+    let (parts, body) = request.into_parts();
+    let (body, unread) = unread::watch(body);
+    let mut request = Request::from_parts(parts, Body::new(body));
     request.extensions_mut().insert(Peer(peer));
+    let mut response = answer_or_500(site, request).await;
+    if !unread.finish(waits_for_continue).await {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+async fn answer_or_500(site: Site, request: Request<Body>) -> Response<Body> {
     match AssertUnwindSafe(site.answer(request)).catch_unwind().await {
         Ok(response) => response,
         Err(_panic) => {
@@ -160,7 +175,7 @@ async fn answer(site: Site, request: Request<Incoming>, peer: SocketAddr) -> Res
             let mut response =
                 Response::new(Body::from(r#"{"code":500,"message":"internal error"}"#));
             *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-            let json = http::HeaderValue::from_static("application/json");
+            let json = HeaderValue::from_static("application/json");
             response.headers_mut().insert(CONTENT_TYPE, json);
             response
         }

@@ -153,3 +153,37 @@ async fn heads_have_a_limit() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
     }
 }
+
+/// The head and the body of a small request may come one after the other.
+#[tokio::test]
+async fn a_refusal_before_the_body_has_come_does_not_cost_the_connection() {
+    let world = World::new().await;
+    let refused = "e2b-sandbox-id: sbx-loc-00000000000000000000\r\ncontent-length: 5\r\n\r\n";
+    let head = format!("POST /process.Process/Start HTTP/1.1\r\nhost: localhost\r\n{refused}");
+    let mut client = world.raw(&head).await;
+    // The server sees the head alone: nothing else of this test runs it.
+    tokio::task::yield_now().await;
+    client.write_all(b"hello").await.unwrap();
+    let answer = read_until(&mut client, "was not found").await;
+    assert!(!answer.contains("connection: close"), "{answer}");
+    client.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    read_until(&mut client, "the appliance").await;
+}
+
+#[tokio::test]
+async fn a_refusal_of_what_does_not_come_says_that_the_connection_ends() {
+    let world = World::new().await;
+    let refused = "host: localhost\r\ne2b-sandbox-id: sbx-loc-00000000000000000000\r\n";
+    for rest in [
+        "content-length: 5\r\n\r\n",
+        "content-length: 5000000\r\n\r\nhello",
+        "content-length: 5\r\nexpect: 100-continue\r\n\r\n",
+    ] {
+        let mut client = world.raw(&format!("POST / HTTP/1.1\r\n{refused}{rest}")).await;
+        let answer = read_until(&mut client, "was not found").await;
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+        // A reset is an end as well.
+        drop(within(client.read_to_end(&mut Vec::new())).await);
+    }
+}
