@@ -28,6 +28,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match setup::start(&args) {
         Ok(setup::Started::Parent) => ExitCode::SUCCESS,
+        Ok(setup::Started::Failed) => ExitCode::FAILURE,
         Ok(setup::Started::Keeper(mut ready)) => {
             ready.serve(&args);
             ExitCode::SUCCESS

@@ -36,6 +36,8 @@ use crate::{
 pub(crate) enum Started {
     /// The keeper answers; this process has done its part.
     Parent,
+    /// The log says why.
+    Failed,
     Keeper(Box<Server>),
 }
 
@@ -88,7 +90,14 @@ pub(crate) fn start(args: &Args) -> Result<Started, SetupError> {
     }
     drop(told);
     go_to_background(&log).map_err(SetupError::Background)?;
-    let sockets = become_keeper(args)?;
+    let sockets = match become_keeper(args) {
+        Ok(sockets) => sockets,
+        Err(error) => {
+            // Before the starting process hears of the end and sends somebody to the log.
+            log::error(&error);
+            return Ok(Started::Failed);
+        }
+    };
     // A parent that did not wait does not matter.
     drop(File::from(tell).write_all(b"."));
     log::line("ready");
