@@ -31,7 +31,8 @@ use crate::{
     fault::is_full,
     host::Host,
     janitor::{NetworkRemains, Remains},
-    keeper::{CallError, Launch, Stdin, WaitError},
+    keeper::{Bind, CallError, Launch, Stdin, WaitError},
+    machine,
     network::{Lease, LeaseRecord, NetworkError},
     process::{Process, ProcessMark},
     runsc::RunCommand,
@@ -45,6 +46,7 @@ const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Until a claim names it.
 const HOSTNAME: &str = "sandbox";
+const MEMINFO: &str = "/proc/meminfo";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BringUpError {
@@ -393,6 +395,9 @@ impl Equipped {
             panic_log: &panic_log,
             pid_file: &pid_file,
         });
+        let memory_mib = holdings.slot.shape.resources.memory_mib;
+        let meminfo = host.layout.meminfo(memory_mib);
+        machine::write_meminfo(&meminfo, memory_mib).map_err(BringUpError::at("write its size"))?;
         let launch = Launch {
             label: container.to_string(),
             meta: String::new(),
@@ -404,6 +409,8 @@ impl Equipped {
             cgroups: holdings.group.procs_files(),
             netns: None,
             oom_score_adj: None,
+            binds: vec![Bind { source: meminfo, target: MEMINFO.into() }],
+            processors: host.processors.begin_on(holdings.slot.shape.resources.vcpus),
         };
         let spawned = host.keeper.spawn(launch).await?;
         let waited = tokio::select! {
@@ -469,6 +476,11 @@ impl Running {
             Ok(hello) => hello,
             Err(source) => return Err(BringUpError::Agent { said: holdings.said(), source }),
         };
+        // By now its sentry has counted those that it began on.
+        let processes = holdings.group.processes();
+        if let Err(error) = processes.and_then(|all| holdings.host.processors.give_all(all)) {
+            tracing::warn!(error = &error as &dyn std::error::Error, "give it all processors");
+        }
         Ok((Connected { holdings, process, end, channel, rejoined }, hello))
     }
 }

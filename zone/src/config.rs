@@ -88,6 +88,11 @@ impl Layout {
         self.state.join("disk-templates")
     }
 
+    /// One for each size of memory, for runsc to read.
+    pub(crate) fn meminfo(&self, memory_mib: u32) -> PathBuf {
+        self.state.join("meminfo").join(memory_mib.to_string())
+    }
+
     pub(crate) fn slots(&self) -> PathBuf {
         self.state.join("slots")
     }

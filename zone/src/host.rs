@@ -13,6 +13,7 @@ use crate::{
     image::Images,
     janitor::Janitor,
     keeper::Keeper,
+    machine::Processors,
     network::Network,
     runsc::Runsc,
 };
@@ -29,6 +30,7 @@ pub(crate) struct Host {
     pub(crate) network: Network,
     pub(crate) keeper: Keeper,
     pub(crate) threads: HostThreads,
+    pub(crate) processors: Processors,
     /// The kernel's, of this boot.
     pub(crate) boot: String,
     pub(crate) janitor: Janitor,

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 pub use connect::KeeperError;
-pub use protocol::Stdin;
+pub use protocol::{Bind, Stdin};
 
 use owner::{Command, Owner};
 
@@ -60,6 +60,10 @@ pub struct Launch {
     pub cgroups: Vec<PathBuf>,
     pub netns: Option<PathBuf>,
     pub oom_score_adj: Option<i16>,
+    /// Files in the places of others, for this program only.
+    pub binds: Vec<Bind>,
+    /// Those that it begins on; none: all.
+    pub processors: Vec<usize>,
 }
 
 /// The environment may hold secrets.
@@ -174,6 +178,8 @@ impl Keeper {
             cgroups: launch.cgroups,
             netns: netns.is_some(),
             oom_score_adj: launch.oom_score_adj,
+            binds: launch.binds,
+            processors: launch.processors,
         };
         let launch = Box::new(launch);
         self.call(|reply| Command::Spawn { launch, netns, reply }).await

@@ -18,6 +18,7 @@ mod image;
 mod janitor;
 pub mod keeper;
 mod local;
+mod machine;
 pub mod network;
 mod pool;
 mod process;

@@ -95,6 +95,19 @@ pub struct Launch {
     pub cgroups: Vec<PathBuf>,
     pub netns: bool,
     pub oom_score_adj: Option<i16>,
+    /// Seen by the program and not by the keeper.
+    #[serde(default)]
+    pub binds: Vec<Bind>,
+    /// The processors that it may begin on; none: all that the keeper has.
+    #[serde(default)]
+    pub processors: Vec<usize>,
+}
+
+/// A file in another's place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bind {
+    pub source: PathBuf,
+    pub target: PathBuf,
 }
 
 /// The environment may hold secrets.
@@ -166,6 +179,8 @@ pub enum Step {
     Signals,
     JoinCgroup,
     JoinNetwork,
+    Bind,
+    SetProcessors,
     SetOomScore,
     SetStdio,
     Exec,
@@ -183,6 +198,8 @@ impl fmt::Display for Step {
             Self::Signals => "reset signals",
             Self::JoinCgroup => "join the control group",
             Self::JoinNetwork => "join the network namespace",
+            Self::Bind => "put a file in the place of",
+            Self::SetProcessors => "choose its processors",
             Self::SetOomScore => "set the OOM score",
             Self::SetStdio => "set standard input and output",
             Self::Exec => "execute it",

@@ -16,6 +16,7 @@ use crate::{
     args::Args,
     book::Book,
     log,
+    mounts::Views,
     protocol::{Failure, FromKeeper, Greeting, Launch, MAX_MESSAGE, PROTOCOL, Stdin, ToKeeper},
     setup::Sockets,
     spawn::{self, Starting},
@@ -37,6 +38,7 @@ pub(crate) struct Server {
     untold: BTreeSet<String>,
     detached: Vec<u8>,
     receiver: Receiver,
+    views: Views,
     accept_later: bool,
     ending: bool,
 }
@@ -91,6 +93,7 @@ impl Server {
             untold: BTreeSet::new(),
             detached: Vec::new(),
             receiver: Receiver::new(MAX_MESSAGE),
+            views: Views::default(),
             accept_later: false,
             ending: false,
         }
@@ -258,7 +261,7 @@ impl Server {
         let holds = launch.stdin == Stdin::Channel;
         let label = launch.label.clone();
         let begun = if holds { self.book.check(&label) } else { Ok(()) }
-            .and_then(|()| spawn::begin(launch, descriptors.pop()));
+            .and_then(|()| spawn::begin(launch, descriptors.pop(), &mut self.views));
         let begun = match begun {
             Ok(begun) => begun,
             Err(failure) => return self.answer(call, Err(failure)),

@@ -13,21 +13,23 @@ use std::{
         unix::{ffi::OsStrExt, fs::OpenOptionsExt},
     },
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 use nix::{
     errno::Errno,
     fcntl::OFlag,
-    sched::{CloneFlags, setns},
+    sched::{CloneFlags, CpuSet, sched_setaffinity, setns},
     sys::{
         signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, sigaction, sigprocmask},
         socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt},
         stat::{Mode, umask},
     },
-    unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, execve, fork, pipe2, setsid},
+    unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, execve, fork, pipe2, setsid},
 };
 
 use crate::{
+    mounts::{BindError, Views},
     protocol::{Failure, Launch, Stdin, Step},
     setup::IGNORED,
 };
@@ -58,11 +60,20 @@ struct Prepared {
     log: File,
     cgroups: Vec<File>,
     netns: Option<OwnedFd>,
+    view: Option<Rc<OwnedFd>>,
+    processors: Option<CpuSet>,
     oom_score_adj: Option<String>,
 }
 
-pub(crate) fn begin(launch: Launch, netns: Option<OwnedFd>) -> Result<Begun, Failure> {
-    let (prepared, channel) = prepare(&launch, netns)?;
+pub(crate) fn begin(
+    launch: Launch,
+    netns: Option<OwnedFd>,
+    views: &mut Views,
+) -> Result<Begun, Failure> {
+    let view = views.with(&launch.binds).map_err(|BindError { target, errno }| {
+        failure(&launch.program, Step::Bind, &target.display().to_string(), errno)
+    })?;
+    let (prepared, channel) = prepare(&launch, netns, view)?;
     let failed = |errno: Errno| failure(&launch.program, Step::Fork, "", errno);
     let (report, child_report) = pipe2(OFlag::O_CLOEXEC).map_err(failed)?;
     let pid = fork_into(&prepared, child_report).map_err(failed)?;
@@ -104,6 +115,7 @@ fn failure(program: &Path, step: Step, target: &str, errno: Errno) -> Failure {
 fn prepare(
     launch: &Launch,
     netns: Option<OwnedFd>,
+    view: Option<Rc<OwnedFd>>,
 ) -> Result<(Prepared, Option<OwnedFd>), Failure> {
     let text = |field: &str, bytes: &[u8]| {
         CString::new(bytes).map_err(|_zero| Failure::ZeroByte { field: field.to_owned() })
@@ -146,7 +158,27 @@ fn prepare(
         }
     };
     let oom_score_adj = launch.oom_score_adj.map(|score| score.to_string());
-    Ok((Prepared { program, args, env, stdin, log, cgroups, netns, oom_score_adj }, channel))
+    let processors = processors(&launch.processors)
+        .map_err(|errno| failure(&launch.program, Step::SetProcessors, "", errno))?;
+    let prepared = Prepared {
+        program,
+        args,
+        env,
+        stdin,
+        log,
+        cgroups,
+        netns,
+        view,
+        processors,
+        oom_score_adj,
+    };
+    Ok((prepared, channel))
+}
+
+fn processors(numbers: &[usize]) -> Result<Option<CpuSet>, Errno> {
+    let mut set = CpuSet::new();
+    numbers.iter().try_for_each(|number| set.set(*number))?;
+    Ok((!numbers.is_empty()).then_some(set))
 }
 
 fn make_channel() -> Result<(OwnedFd, OwnedFd), Errno> {
@@ -198,6 +230,13 @@ fn try_become_program(prepared: &Prepared) -> Result<std::convert::Infallible, R
     if let Some(netns) = &prepared.netns {
         setns(netns, CloneFlags::CLONE_NEWNET).map_err(step(Step::JoinNetwork))?;
     }
+    if let Some(view) = &prepared.view {
+        setns(view.as_ref(), CloneFlags::CLONE_NEWNS).map_err(step(Step::Bind))?;
+    }
+    if let Some(processors) = &prepared.processors {
+        let this = Pid::from_raw(0);
+        sched_setaffinity(this, processors).map_err(step(Step::SetProcessors))?;
+    }
     let score = prepared.oom_score_adj.as_deref().unwrap_or("0");
     std::fs::write("/proc/self/oom_score_adj", score)
         .map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
@@ -230,12 +269,14 @@ struct Report {
 
 impl Report {
     const SIZE: usize = 6;
-    const STEPS: [Step; 7] = [
+    const STEPS: [Step; 9] = [
         Step::Exec,
         Step::Session,
         Step::Signals,
         Step::JoinCgroup,
         Step::JoinNetwork,
+        Step::Bind,
+        Step::SetProcessors,
         Step::SetOomScore,
         Step::SetStdio,
     ];

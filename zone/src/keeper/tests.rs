@@ -117,6 +117,8 @@ impl Host {
             cgroups: Vec::new(),
             netns: None,
             oom_score_adj: None,
+            binds: Vec::new(),
+            processors: Vec::new(),
         }
     }
 

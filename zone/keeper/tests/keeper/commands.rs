@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use sandboxo_keeper::protocol::{Failure, Step, ToKeeper};
+use sandboxo_keeper::protocol::{Bind, Failure, Step, ToKeeper};
 
 use crate::{
     program::{Keeper, alive, until},
@@ -133,6 +133,43 @@ fn a_signal_is_told_as_such() {
     let script = "kill -40 $$";
     let (pid, _) = zone.spawn(launch("k", "/bin/sh", &["-c", script], &log)).unwrap();
     assert_eq!(zone.exit_of(pid), 40);
+}
+
+#[test]
+fn a_program_sees_a_file_in_anothers_place_and_nobody_else_does() {
+    let keeper = Keeper::start(&[]);
+    let mut zone = Zone::connect(&keeper.socket());
+    let (log, source) = (keeper.path("log"), keeper.path("meminfo"));
+    std::fs::write(&source, "little\n").unwrap();
+    let bind = |target: &str| Bind { source: source.clone(), target: target.into() };
+    let mut launch = launch("b", "/bin/cat", &["/proc/meminfo"], &log);
+    launch.binds = vec![bind("/proc/meminfo")];
+    let (pid, _) = zone.spawn(launch.clone()).unwrap();
+    assert_eq!(zone.exit_of(pid), 0);
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "little\n");
+    assert!(std::fs::read_to_string("/proc/meminfo").unwrap().lines().count() > 3);
+
+    launch.binds.push(bind("/no/place"));
+    let (program, target) = (launch.program.clone(), "/no/place".to_owned());
+    let failure = Failure::Start { program, step: Step::Bind, target, errno: 2 };
+    assert_eq!(zone.spawn(launch).map(drop), Err(failure));
+}
+
+#[test]
+fn a_program_begins_on_the_processors_that_were_chosen() {
+    let keeper = Keeper::start(&[]);
+    let mut zone = Zone::connect(&keeper.socket());
+    let log = keeper.path("log");
+    let mut launch = launch("p", "/usr/bin/nproc", &[], &log);
+    launch.processors = vec![0];
+    let (pid, _) = zone.spawn(launch.clone()).unwrap();
+    assert_eq!(zone.exit_of(pid), 0);
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "1\n");
+
+    launch.processors = vec![usize::MAX];
+    let (program, step) = (launch.program.clone(), Step::SetProcessors);
+    let failure = Failure::Start { program, step, target: String::new(), errno: 22 };
+    assert_eq!(zone.spawn(launch).map(drop), Err(failure));
 }
 
 struct Netns(String);

@@ -170,6 +170,8 @@ pub(crate) fn launch(label: &str, program: &str, args: &[&str], log: &Path) -> L
         cgroups: Vec::new(),
         netns: false,
         oom_score_adj: None,
+        binds: Vec::new(),
+        processors: Vec::new(),
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, fs, process::Command, time::Duration};
 
-use sandboxo_zone::LocalZone;
-use sandboxo_zone_protocol::{EndReason, SandboxId, SandboxSpec, Zone, ZoneError};
+use sandboxo_zone_protocol::{EndReason, Resources, Zone, ZoneError};
 use tokio::time::timeout;
 
 use super::world::{
-    Ran, SMALL, World, import_busybox, import_with, next_end, report, run, run_as, spec,
+    SMALL, World, import_busybox, import_with, is_well, neighbor, next_end, report, run, run_as,
+    said, spec,
 };
 
 /// Writes to more of a file's mapping than there is room for.
@@ -27,24 +27,6 @@ int main(void) {
     return 0;
 }
 "#;
-
-async fn said(zone: &LocalZone, id: SandboxId, command: &str) -> String {
-    let Ran { output, code } = run(zone, id, command).await;
-    assert_eq!(code, Some(0), "{command}: {output}");
-    output
-}
-
-/// Another sandbox, which must not notice.
-async fn neighbor(zone: &LocalZone, like: &SandboxSpec) -> SandboxId {
-    let spec = spec(like.image);
-    zone.create(spec.clone()).await.unwrap();
-    spec.id
-}
-
-async fn is_well(zone: &LocalZone, id: SandboxId) {
-    let answer = timeout(Duration::from_secs(10), said(zone, id, "echo well")).await;
-    assert_eq!(answer.expect("the neighbor answers in time"), "well\n");
-}
 
 #[tokio::test]
 async fn a_full_disk_is_the_guests_and_empties_again() {
@@ -154,5 +136,39 @@ async fn a_sandbox_has_its_own_identity_and_writes_to_its_own_disk() {
     assert!(measured.disk_used_bytes >= 20 << 20, "{measured:?}");
     assert_eq!(measured.disk_total_bytes, u64::from(SMALL.disk_mib) << 20);
     assert_eq!(run(&zone, neighbor, "ls /tmp/x").await.code, Some(1));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_guest_sees_the_memory_and_the_processors_that_it_may_use() {
+    let mut world = World::new();
+    let zone = world.start().await;
+    let image = import_busybox(&zone).await;
+    let host = std::thread::available_parallelism().unwrap().get();
+    for (memory_mib, vcpus) in [(512, 1), (1024, 2)] {
+        let mut spec = spec(image);
+        spec.resources = Resources { vcpus, memory_mib, ..SMALL };
+        zone.create(spec.clone()).await.unwrap();
+        let total = said(&zone, spec.id, "/bin/busybox grep MemTotal /proc/meminfo").await;
+        assert_eq!(total.split_whitespace().nth(1), Some((memory_mib << 10).to_string().as_str()));
+        let count = said(&zone, spec.id, "/bin/busybox nproc").await;
+        assert_eq!(count.trim(), host.min(vcpus as usize).to_string());
+    }
+    // The host's own words stay, and what a sandbox may run on is all that there is.
+    let own = fs::read_to_string("/proc/meminfo").unwrap();
+    assert!(own.lines().count() > 3, "{own}");
+    let everywhere = |pid: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let own = fs::read_to_string("/proc/self/status").unwrap();
+        let allowed = |text: &str| {
+            text.lines().find(|line| line.starts_with("Cpus_allowed:")).map(str::to_owned)
+        };
+        allowed(&status) == allowed(&own) || status.is_empty()
+    };
+    for container in world.containers() {
+        let narrow: Vec<_> =
+            world.processes_of(&container).into_iter().filter(|pid| !everywhere(pid)).collect();
+        assert!(narrow.is_empty(), "{narrow:?}");
+    }
     world.end().await;
 }

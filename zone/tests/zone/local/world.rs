@@ -84,8 +84,15 @@ impl World {
     }
 
     pub(crate) async fn try_start(&mut self) -> Result<Arc<LocalZone>, StartError> {
+        self.start_by(Arc::new(SystemClock)).await
+    }
+
+    pub(crate) async fn start_by(
+        &mut self,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<LocalZone>, StartError> {
         self.tasks = Tasks::new();
-        let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
+        let random = Arc::new(SystemRandom);
         let zone = LocalZone::start(self.config.clone(), clock, random, self.tasks.clone()).await?;
         self.zone = Some(zone.clone());
         Ok(zone)
@@ -330,6 +337,25 @@ pub(crate) struct Ran {
 /// Runs a shell command as root by the agent's process service.
 pub(crate) async fn run(zone: &LocalZone, id: SandboxId, command: &str) -> Ran {
     run_as(zone, id, "root", command).await
+}
+
+/// What a command said that went well.
+pub(crate) async fn said(zone: &LocalZone, id: SandboxId, command: &str) -> String {
+    let Ran { output, code } = run(zone, id, command).await;
+    assert_eq!(code, Some(0), "{command}: {output}");
+    output
+}
+
+/// Another sandbox, which must not notice.
+pub(crate) async fn neighbor(zone: &LocalZone, like: &SandboxSpec) -> SandboxId {
+    let spec = spec(like.image);
+    zone.create(spec.clone()).await.unwrap();
+    spec.id
+}
+
+pub(crate) async fn is_well(zone: &LocalZone, id: SandboxId) {
+    let answer = tokio::time::timeout(Duration::from_secs(20), said(zone, id, "echo well")).await;
+    assert_eq!(answer.expect("the neighbor answers in time"), "well\n");
 }
 
 pub(crate) async fn run_as(zone: &LocalZone, id: SandboxId, user: &str, command: &str) -> Ran {
