@@ -1,8 +1,10 @@
 //! `LocalZone` as an appliance uses it.
 
 mod contained;
+mod faults;
 mod life;
 mod pool;
 mod restart;
 mod trouble;
+mod wild;
 mod world;

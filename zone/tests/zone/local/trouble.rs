@@ -7,15 +7,18 @@ use sandboxo_zone_protocol::{CreateError, Zone};
 
 use super::world::{World, chain, import_busybox, spec, until, which, write_script};
 
-/// A runsc that obeys a file: what it holds runs instead of every `run`.
-fn with_moody_runsc() -> World {
+/// A runsc that obeys a file: what it holds runs instead of every `run`. It may use `$runsc`, the
+/// real one, `$container` and `$pid_file`.
+pub(crate) fn with_moody_runsc() -> World {
     let mut world = World::new();
     let (script, mood) = (world.path("runsc"), world.path("mood"));
     fs::write(&mood, "").unwrap();
     let text = format!(
-        "#!/bin/sh\ncase \" $* \" in *\" run \"*) . {} ;; esac\nexec {} \"$@\"\n",
+        "#!/bin/sh\nrunsc={}\nfor container; do\n  case $container in -pid-file=*) \
+         pid_file=${{container#*=}} ;; esac\ndone\ncase \" $* \" in *\" run \"*) . {} ;; esac\n\
+         exec $runsc \"$@\"\n",
+        which("runsc").display(),
         mood.display(),
-        which("runsc").display()
     );
     write_script(&script, &text);
     world.config.runsc = script;
