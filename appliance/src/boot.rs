@@ -12,6 +12,7 @@ use sandboxo_api_admin::ZoneFacts;
 use sandboxo_control::{Control, ControlConfig};
 use sandboxo_front_door::{Domains, FrontDoor, FrontDoorConfig, ServeConfig, Site};
 use sandboxo_model::resources;
+use sandboxo_spool::{Bounds, Spool};
 use sandboxo_store::Store;
 use sandboxo_tasks::Tasks;
 use sandboxo_zone::{Limits, LocalZone, Warm, ZoneConfig};
@@ -33,19 +34,20 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) async fn serve(config: Config) -> Result<End> {
     let mut signals = Signals::listen().context("listen for signals")?;
     let tasks = Tasks::new();
-    let store = tokio::select! {
+    let (store, spool) = tokio::select! {
         started = start(&config, &tasks) => started?,
         () = signals.next() => return Ok(End::Asked),
     };
     shutdown::notify("READY=1");
     let end = shutdown::run(&mut signals, &tasks).await;
     // Last, so that what the others wrote on their way out is on the disk.
+    spool.close().await;
     store.close().await;
     Ok(end)
 }
 
 /// Each line needs the ones above it. What fails here, fails before anything was served.
-async fn start(config: &Config, tasks: &Tasks) -> Result<Store> {
+async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool)> {
     let state = StateFolder::at(&config.state);
     state.make()?;
     let store = Store::open(state.root()).context("open the records")?;
@@ -62,11 +64,18 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<Store> {
     let zone = LocalZone::start(zone, clock.clone(), random.clone(), tasks.clone())
         .await
         .context("start the zone; `sandboxo doctor` may know more")?;
-    let control = ControlConfig::default();
-    let control =
-        Control::start(control, store.clone(), zone, clock, random.clone(), tasks.clone())
-            .await
-            .context("start the control")?;
+    let spool = Spool::open(&state.spool(), bounds(config));
+    let control = Control::start(
+        ControlConfig::default(),
+        store.clone(),
+        spool.clone(),
+        zone,
+        clock,
+        random.clone(),
+        tasks.clone(),
+    )
+    .await
+    .context("start the control")?;
 
     let token = match &config.token {
         Some(token) => token.clone(),
@@ -83,7 +92,14 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<Store> {
         version = env!("CARGO_PKG_VERSION"),
         "serving the E2B surface, the admin surface and the data plane"
     );
-    Ok(store)
+    Ok((store, spool))
+}
+
+fn bounds(config: &Config) -> Bounds {
+    Bounds {
+        bytes: config.spool.max_mib << 20,
+        age: Duration::from_secs(config.spool.max_age_hours * 3600),
+    }
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

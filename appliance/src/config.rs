@@ -18,7 +18,7 @@ use sandboxo_zone_protocol::{Region, Secret};
 
 pub(crate) use layers::{Flags, Problems, Settings};
 pub(crate) use print::print;
-pub(crate) use sections::{Limits, Log, LogFormat, Pool, ZoneSection};
+pub(crate) use sections::{Limits, Log, LogFormat, Pool, SpoolSection, ZoneSection};
 
 use layers::Layers;
 use reader::Reader;
@@ -39,6 +39,7 @@ pub(crate) struct Config {
     pub(crate) zone: ZoneSection,
     pub(crate) pool: Pool,
     pub(crate) limits: Limits,
+    pub(crate) spool: SpoolSection,
     pub(crate) log: Log,
 }
 
@@ -78,6 +79,7 @@ impl Config {
         let zone = sections::zone(&mut top);
         let pool = sections::pool(&mut top);
         let limits = sections::limits(&mut top);
+        let spool = sections::spool(&mut top);
         let log = sections::log(&mut top);
         top.finish();
         if problems.is_empty() {
@@ -91,6 +93,7 @@ impl Config {
                 zone,
                 pool,
                 limits,
+                spool,
                 log,
             })
         } else {

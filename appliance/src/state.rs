@@ -46,6 +46,10 @@ impl StateFolder {
         self.root.join("zone")
     }
 
+    pub(crate) fn spool(&self) -> PathBuf {
+        self.root.join("spool")
+    }
+
     pub(crate) fn cache(&self) -> PathBuf {
         self.root.join("cache")
     }

@@ -14,8 +14,6 @@ pub(crate) fn router() -> Router<Surface> {
         .route("/sandboxes/{id}/resume", post(not_offered))
         .route("/sandboxes/{id}/fork", post(not_offered))
         .route("/sandboxes/{id}/snapshots", post(not_offered))
-        .route("/sandboxes/{id}/logs", get(not_offered))
-        .route("/v2/sandboxes/{id}/logs", get(not_offered))
         .route("/snapshots", get(not_offered))
         .route("/v2/templates/{id}", patch(not_offered))
         .route("/v3/templates", post(not_offered))

@@ -6,7 +6,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use sandboxo_control::{
-    CreateError, DeleteTemplateError, KillError, ListError, NetworkError, TimeoutError,
+    CreateError, DeleteTemplateError, HistoryError, KillError, ListError, NetworkError,
+    TimeoutError,
 };
 use sandboxo_model::{Field, Invalid};
 use serde::Serialize;
@@ -205,6 +206,15 @@ impl From<NetworkError> for ApiError {
             NetworkError::NotFound(_) => Self::NotFound(message),
             NetworkError::Busy | NetworkError::ZoneUnavailable => Self::Busy(message),
             NetworkError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<HistoryError> for ApiError {
+    fn from(error: HistoryError) -> Self {
+        match error {
+            HistoryError::Spool(source) => Self::Busy(source.to_string()),
+            HistoryError::Store(source) => Self::Internal(source.into()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Query strings of lists and metrics.
+//! Query strings of lists, metrics and logs.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -8,7 +8,7 @@ use axum::{
 };
 use percent_encoding::percent_decode_str;
 use sandboxo_control::ListQuery;
-use sandboxo_model::{PhaseKind, decide::list::Order};
+use sandboxo_model::{Direction, LogQuery, PhaseKind, decide::list::Order};
 use sandboxo_zone_protocol::Timestamp;
 use serde::{Deserialize, de::DeserializeOwned};
 
@@ -124,6 +124,88 @@ fn second(text: Option<String>, field: &str, missing: Timestamp) -> Result<Times
     let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(missing) };
     let at = text.parse().ok().and_then(|second| Timestamp::from_second(second).ok());
     at.map_or_else(|| invalid(field, &format!("{text:?} is not a Unix time in seconds")), Ok)
+}
+
+/// `GET /sandboxes/{id}/logs`.
+#[derive(Deserialize)]
+pub(crate) struct LogsSince {
+    start: Option<String>,
+    limit: Option<String>,
+}
+
+/// `GET /v2/sandboxes/{id}/logs`.
+#[derive(Deserialize)]
+pub(crate) struct Logs {
+    cursor: Option<String>,
+    limit: Option<String>,
+    direction: Option<String>,
+    level: Option<String>,
+    search: Option<String>,
+}
+
+const MAX_LINES: usize = 1000;
+
+impl TryFrom<LogsSince> for LogQuery {
+    type Error = ApiError;
+
+    fn try_from(LogsSince { start, limit }: LogsSince) -> Result<Self, ApiError> {
+        Ok(Self {
+            from: millisecond(start, "start")?,
+            direction: Direction::Forward,
+            limit: lines(limit)?,
+            level: None,
+            search: None,
+        })
+    }
+}
+
+impl TryFrom<Logs> for LogQuery {
+    type Error = ApiError;
+
+    fn try_from(asked: Logs) -> Result<Self, ApiError> {
+        let Logs { cursor, limit, direction, level, search } = asked;
+        let direction = match direction.as_deref() {
+            None | Some("" | "forward") => Direction::Forward,
+            Some("backward") => Direction::Backward,
+            Some(other) => {
+                return invalid("direction", &format!("{other:?} is neither forward nor backward"));
+            }
+        };
+        let from = millisecond(cursor, "cursor")?.map(|at| match direction {
+            Direction::Forward => at,
+            // A whole millisecond belongs to the page until it is over.
+            Direction::Backward => {
+                sandboxo_model::rules::after(at, std::time::Duration::from_micros(999))
+            }
+        });
+        let level = match level.filter(|text| !text.is_empty()) {
+            None => None,
+            Some(text) => match text.parse() {
+                Ok(level) => Some(level),
+                Err(error) => return invalid("level", &format!("{text:?} is {error}")),
+            },
+        };
+        let search = search.filter(|text| !text.is_empty());
+        Ok(Self { from, direction, limit: lines(limit)?, level, search })
+    }
+}
+
+fn lines(text: Option<String>) -> Result<usize, ApiError> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(MAX_LINES) };
+    let limit = text.parse().ok().filter(|limit| *limit <= MAX_LINES);
+    limit.map_or_else(
+        || invalid("limit", &format!("{text:?} is not a number from 0 to {MAX_LINES}")),
+        Ok,
+    )
+}
+
+fn millisecond(text: Option<String>, field: &str) -> Result<Option<Timestamp>, ApiError> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
+    let at = text.parse().ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
+    at.map_or_else(
+        || invalid(field, &format!("{text:?} is not a Unix time in milliseconds")),
+        |at| Ok(Some(at)),
+    )
 }
 
 fn invalid<T>(field: &str, rule: &str) -> Result<T, ApiError> {

@@ -3,6 +3,7 @@
 mod create;
 mod life;
 mod list;
+mod logs;
 mod metrics;
 mod network;
 
@@ -32,6 +33,8 @@ pub(crate) fn router() -> Router<Surface> {
         .route("/v2/sandboxes/{id}/connect", post(life::connect_v2))
         .route("/sandboxes/{id}/network", put(network::replace))
         .route("/sandboxes/{id}/metrics", get(metrics::range))
+        .route("/sandboxes/{id}/logs", get(logs::v1))
+        .route("/v2/sandboxes/{id}/logs", get(logs::v2))
 }
 
 async fn detail(

@@ -1,5 +1,7 @@
 //! JSON that E2B clients see. Fields are not left out where the Python models require them.
 
+mod logs;
+
 use std::collections::BTreeMap;
 
 use sandboxo_control::Metrics;
@@ -8,6 +10,8 @@ use sandboxo_zone_protocol::{Measured, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::ENVD_VERSION;
+
+pub(crate) use logs::{LogLines, LogPage};
 
 /// The field is from an older kind of id; clients require it and do nothing with it.
 const CLIENT_ID: &str = "sandboxo";

@@ -2,6 +2,7 @@
 
 use std::{future::Future, sync::Arc};
 
+use sandboxo_spool::Spool;
 use sandboxo_store::{Store, StoreError};
 use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{Clock, Random, Timestamp, Zone, ZoneCode};
@@ -12,6 +13,7 @@ use crate::{ControlConfig, accounts::Accounts, index::Index};
 pub(crate) struct Context {
     pub(crate) config: ControlConfig,
     pub(crate) store: Store,
+    pub(crate) spool: Spool,
     pub(crate) zone: Arc<dyn Zone>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,

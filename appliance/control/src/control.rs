@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use sandboxo_model::ZoneRecord;
+use sandboxo_spool::Spool;
 use sandboxo_store::{Read as _, Store, StoreError};
 use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{Clock, Random, Region, Zone, ZoneCode};
@@ -61,6 +62,7 @@ impl Control {
     pub async fn start(
         config: ControlConfig,
         store: Store,
+        spool: Spool,
         zone: Arc<dyn Zone>,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
@@ -75,6 +77,7 @@ impl Control {
         let context = Arc::new(Context {
             config,
             store,
+            spool,
             zone,
             clock,
             random,

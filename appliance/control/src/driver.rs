@@ -11,11 +11,15 @@ mod message;
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use sandboxo_model::{
-    DeathReason, KillCause, NetworkAsked, Phase, SandboxRecord, StartFailure,
-    decide::reconcile::{BuryCause, KillWhy, Step},
+    DeathReason, KillCause, LogEntry, NetworkAsked, Phase, SandboxRecord, StartFailure,
+    decide::{
+        reconcile::{BuryCause, KillWhy, Step},
+        story,
+    },
     lifecycle::Event,
     rules,
 };
+use sandboxo_spool::Owner;
 use sandboxo_store::StoreError;
 use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::{EndReason, NetworkPolicy, ZoneError};
@@ -70,6 +74,7 @@ impl Driver {
                 }
             }
             driver.context.index.insert(Arc::clone(&driver.live));
+            driver.log(story::created(&record));
             if reply.send(Ok(Arc::clone(&driver.live))).is_err() { /* the create goes on */ }
             driver.rules_in_force = true;
             driver.deliver();
@@ -410,7 +415,16 @@ impl Driver {
         } else if from != to {
             tracing::info!(sandbox.id = %record.id, phase.from = %from, phase.to = %to, "sandbox moved");
         }
+        if let Some(told) = story::changed(before, record, self.context.now()) {
+            self.log(told);
+        }
         self.live.publish(Arc::clone(record));
+    }
+
+    /// For its owner.
+    fn log(&self, entry: LogEntry) {
+        let owner = Owner { team: self.live.record().team, sandbox: self.live.id };
+        self.context.spool.log(owner, entry);
     }
 
     /// Nothing more will happen to it, and the end is on disk.

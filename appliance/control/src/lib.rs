@@ -23,8 +23,8 @@ mod zones;
 pub use control::{Control, ControlConfig, StartError};
 pub use keys::{Caller, KeyError, Keys, NewKey};
 pub use sandboxes::{
-    ConnectError, CreateError, KillError, ListError, ListQuery, Lookup, Metrics, NetworkError,
-    Page, Sandboxes, TimeoutError,
+    ConnectError, CreateError, HistoryError, KillError, ListError, ListQuery, Lookup, Metrics,
+    NetworkError, Page, Sandboxes, TimeoutError,
 };
 pub use scope::Scope;
 pub use templates::{DeleteTemplateError, ImportTemplate, ImportTemplateError, Templates};

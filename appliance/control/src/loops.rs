@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use sandboxo_model::{PhaseKind, decide::expiry};
+use sandboxo_spool::Owner;
 use sandboxo_store::StoreError;
 use sandboxo_tasks::every;
 use sandboxo_zone_protocol::Timestamp;
@@ -13,6 +14,7 @@ use crate::{context::Context, driver::Message, index::Live};
 
 /// Samples are due every five seconds, and the first within two of the start.
 const TICK: Duration = Duration::from_secs(1);
+const TEND: Duration = Duration::from_mins(1);
 const COLLECT: Duration = Duration::from_mins(10);
 /// How many measurements are asked for at once, and how long one may take.
 const MEASURE_AT_ONCE: usize = 16;
@@ -24,6 +26,7 @@ pub(crate) fn start(context: &Arc<Context>) {
     spawn(context, "expire", TICK, expire);
     spawn(context, "sample", TICK, sample);
     spawn(context, "collect", COLLECT, collect);
+    spawn(context, "tend the spool", TEND, tend);
 }
 
 fn spawn<F>(
@@ -64,7 +67,11 @@ pub(crate) async fn sample(context: Arc<Context>) {
             let context = &context;
             async move {
                 match timeout(MEASURE_BUDGET, context.zone.measure(live.id)).await {
-                    Ok(Ok(sample)) => live.samples.lock().push(sample),
+                    Ok(Ok(sample)) => {
+                        live.samples.lock().push(sample);
+                        let owner = Owner { team: live.record().team, sandbox: live.id };
+                        context.spool.sample(owner, &sample);
+                    }
                     Ok(Err(error)) => tracing::debug!(
                         sandbox.id = %live.id,
                         error = &error as &dyn std::error::Error,
@@ -77,6 +84,10 @@ pub(crate) async fn sample(context: Arc<Context>) {
             }
         })
         .await;
+}
+
+pub(crate) async fn tend(context: Arc<Context>) {
+    context.spool.tend(context.now()).await;
 }
 
 /// Forgets the dead, and keys whose repeats are no longer recognized.

@@ -1,19 +1,17 @@
-//! The last hour of one sandbox's measurements. A longer history is not control's.
+//! When one sandbox is measured, and what was measured last. The history is the spool's.
 
-use std::{collections::VecDeque, ops::RangeInclusive, time::Duration};
+use std::time::Duration;
 
 use sandboxo_model::rules;
 use sandboxo_zone_protocol::{Measured, Timestamp};
 
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
-    /// Oldest first.
-    kept: VecDeque<Measured>,
+    last: Option<Measured>,
     tried_at: Option<Timestamp>,
 }
 
 const PERIOD: Duration = Duration::from_secs(5);
-const HOUR: usize = 3600 / 5;
 
 impl Samples {
     /// At once for a new sandbox, then every five seconds. Counts as tried.
@@ -26,18 +24,11 @@ impl Samples {
     }
 
     pub(crate) fn push(&mut self, sample: Measured) {
-        if self.kept.len() >= HOUR {
-            self.kept.pop_front();
-        }
-        self.kept.push_back(sample);
-    }
-
-    pub(crate) fn within(&self, range: &RangeInclusive<Timestamp>) -> Vec<Measured> {
-        self.kept.iter().filter(|sample| range.contains(&sample.at)).copied().collect()
+        self.last = Some(sample);
     }
 
     pub(crate) fn last(&self) -> Option<Measured> {
-        self.kept.back().copied()
+        self.last
     }
 }
 
@@ -45,33 +36,11 @@ impl Samples {
 mod tests {
     use super::*;
 
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
-
     #[test]
-    fn an_hour_is_kept_and_filtered() {
+    fn one_is_due_at_once_and_every_five_seconds() {
         let mut samples = Samples::default();
-        let mut taken = 0;
-        for second in 0..4000 {
-            if samples.is_due(at(second)) {
-                taken += 1;
-                samples.push(Measured {
-                    at: at(second),
-                    cpu_used_percent: 0.0,
-                    memory_used_bytes: 0,
-                    memory_total_bytes: 0,
-                    memory_cache_bytes: 0,
-                    disk_used_bytes: 0,
-                    disk_total_bytes: 0,
-                });
-            }
-        }
-        assert_eq!(taken, 800);
-        assert_eq!(samples.within(&(at(0)..=at(9000))).len(), 720);
-        let some: Vec<_> =
-            samples.within(&(at(1000)..=at(1010))).iter().map(|sample| sample.at).collect();
-        assert_eq!(some, [at(1000), at(1005), at(1010)]);
-        assert_eq!(samples.last().map(|sample| sample.at), Some(at(3995)));
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let due: Vec<_> = (0..12).filter(|second| samples.is_due(at(*second))).collect();
+        assert_eq!(due, [0, 5, 10]);
     }
 }

@@ -15,6 +15,7 @@ use sandboxo_model::{
     Invalid, PhaseKind, SandboxRecord,
     decide::list::{self as decide_list, Order},
 };
+use sandboxo_spool::SpoolError;
 use sandboxo_store::{Read as _, StoreError};
 use sandboxo_zone_protocol::{ByteStream, Measured, SandboxId, Timestamp};
 
@@ -213,6 +214,14 @@ pub enum NetworkError {
     #[error("the zone did not take the rules")]
     ZoneUnavailable,
     #[error("record the rules")]
+    Store(#[from] StoreError),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    #[error("read the history")]
+    Spool(#[from] SpoolError),
+    #[error("read the record")]
     Store(#[from] StoreError),
 }
 

@@ -3,4 +3,6 @@
 pub mod expiry;
 pub mod list;
 pub mod reconcile;
+pub mod story;
 pub mod template;
+pub mod thin;

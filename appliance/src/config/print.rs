@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Config, Limits, Log, Pool, ZoneSection};
+use super::{Config, Limits, Log, Pool, SpoolSection, ZoneSection};
 
 const HIDDEN: &str = "(hidden)";
 
@@ -18,6 +18,7 @@ pub(crate) fn print(config: &Config) -> Value {
         zone: ZoneSection { name, runsc, agent, resolvers },
         pool: Pool { size },
         limits: Limits { sandboxes, memory_reserve_mib, memory_overcommit, disk_reserve_mib },
+        spool: SpoolSection { max_mib, max_age_hours },
         log: Log { filter, format },
     } = config;
     json!({
@@ -40,6 +41,7 @@ pub(crate) fn print(config: &Config) -> Value {
             "memory_overcommit": memory_overcommit,
             "disk_reserve_mib": disk_reserve_mib,
         },
+        "spool": { "max_mib": max_mib, "max_age_hours": max_age_hours },
         "log": { "filter": filter, "format": format.name() },
     })
 }

@@ -62,6 +62,13 @@ pub(crate) struct Limits {
     pub(crate) disk_reserve_mib: u64,
 }
 
+/// What is kept of sandboxes' logs and measurements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SpoolSection {
+    pub(crate) max_mib: u64,
+    pub(crate) max_age_hours: u64,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Log {
     pub(crate) filter: String,
@@ -132,6 +139,17 @@ pub(crate) fn limits(top: &mut Reader<'_>) -> Limits {
     };
     section.finish();
     limits
+}
+
+pub(crate) fn spool(top: &mut Reader<'_>) -> SpoolSection {
+    let mut section = top.section("spool");
+    let spool = SpoolSection {
+        max_mib: section.number("max_mib", 1..=1_048_576).unwrap_or(256),
+        // At most ten years.
+        max_age_hours: section.number("max_age_hours", 1..=87_600).unwrap_or(168),
+    };
+    section.finish();
+    spool
 }
 
 pub(crate) fn log(top: &mut Reader<'_>) -> Log {

@@ -78,6 +78,14 @@ fn problems() {
             r#"{"pool": {"warmth": 3}}"#,
             &["pool.warmth: is not a setting; there are size"],
         ),
+        (
+            "a spool without room",
+            r#"{"spool": {"max_mib": 0, "max_age_hours": "8"}}"#,
+            &[
+                "spool.max_mib: must be a whole number from 1 to 1048576",
+                "spool.max_age_hours: must be a whole number from 1 to 87600",
+            ],
+        ),
         ("a section that is none", r#"{"zone": 3}"#, &["zone: must be an object"]),
         ("a value that is a section", r#"{"port": {"x": 1}}"#, &["port: must not be an object"]),
         (
@@ -122,7 +130,7 @@ fn problems() {
                 r#"host: must be an IP address, not "nowhere""#,
                 "port: must be a whole number from 0 to 65535",
                 "limits.memory_overcommit: must be a whole number from 1 to 100",
-                "colour: is not a setting; there are state, host, port, domain, region, token, zone, pool, limits, log",
+                "colour: is not a setting; there are state, host, port, domain, region, token, zone, pool, limits, spool, log",
             ],
         ),
     ] {

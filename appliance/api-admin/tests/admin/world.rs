@@ -11,6 +11,7 @@ use http_body_util::BodyExt as _;
 use sandboxo_api_admin::ZoneFacts;
 use sandboxo_control::{Control, ControlConfig, CreateError, ImportTemplate};
 use sandboxo_model::{NewSandbox, SandboxRecord};
+use sandboxo_spool::Spool;
 use sandboxo_store::Store;
 use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{
@@ -51,6 +52,7 @@ impl World {
         let control = Control::start(
             ControlConfig::default(),
             Store::in_memory().unwrap(),
+            Spool::temporary(),
             zone.clone(),
             clock,
             Arc::new(SeededRandom::new(5)),

@@ -18,7 +18,7 @@ pub(super) async fn range(
     Asked(range): Asked<Range>,
 ) -> Result<Json<Vec<Metric>>, ApiError> {
     let range = range.try_into()?;
-    let metrics = surface.control.sandboxes.metrics(caller.team, id, &range);
+    let metrics = surface.control.sandboxes.metrics(caller.team, id, range).await?;
     let metrics = metrics.ok_or_else(|| no_sandbox(&format!("'{}'", id.label())))?;
     Ok(Json(Metric::all(&metrics)))
 }

@@ -65,7 +65,6 @@ async fn what_this_version_lacks_is_told_apart() {
     for line in [
         "POST /sandboxes/any/pause",
         "POST /sandboxes/any/fork",
-        "GET /sandboxes/any/logs",
         "GET /snapshots",
         "POST /v3/templates",
         "PATCH /v2/templates/base",

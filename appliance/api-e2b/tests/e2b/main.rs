@@ -9,6 +9,8 @@ mod life;
 #[cfg(test)]
 mod list;
 #[cfg(test)]
+mod logs;
+#[cfg(test)]
 mod templates;
 #[cfg(test)]
 mod world;

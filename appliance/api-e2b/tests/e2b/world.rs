@@ -10,6 +10,7 @@ use axum::{
 use http_body_util::BodyExt as _;
 use sandboxo_control::{Control, ControlConfig, ImportTemplate};
 use sandboxo_model::TemplateRecord;
+use sandboxo_spool::Spool;
 use sandboxo_store::Store;
 use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{
@@ -44,6 +45,7 @@ impl World {
         let control = Control::start(
             ControlConfig::default(),
             Store::in_memory().unwrap(),
+            Spool::temporary(),
             zone.clone(),
             clock.clone(),
             Arc::new(SeededRandom::new(7)),

@@ -1,22 +1,28 @@
-//! Measurements.
+//! What was measured and logged of sandboxes, also of ended ones.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
-use sandboxo_zone_protocol::{SandboxId, Timestamp};
+use sandboxo_model::{Direction, LogEntry, LogQuery, decide::thin::thin};
+use sandboxo_spool::Owner;
+use sandboxo_zone_protocol::{SandboxId, TeamId, Timestamp};
 
-use crate::{Metrics, Sandboxes, Scope};
+use crate::{HistoryError, Metrics, Sandboxes, Scope};
+
+/// Of one answer: nearly three hours in full.
+const MOST_SAMPLES: usize = 2000;
 
 impl Sandboxes {
-    /// Oldest first. `None`: no such sandbox.
-    pub fn metrics(
+    /// Oldest first; of a long time not every one. `None`: no such sandbox.
+    pub async fn metrics(
         &self,
         scope: impl Into<Scope>,
         id: SandboxId,
-        range: &RangeInclusive<Timestamp>,
-    ) -> Option<Metrics> {
-        let (live, record) = self.usable(scope.into(), id)?;
-        let samples = live.samples.lock().within(range);
-        Some(Metrics { vcpus: record.spec.resources.vcpus, samples })
+        range: RangeInclusive<Timestamp>,
+    ) -> Result<Option<Metrics>, HistoryError> {
+        let Some(record) = self.find(scope, id).await? else { return Ok(None) };
+        let owner = Owner { team: record.team, sandbox: id };
+        let samples = thin(self.context.spool.samples(owner, range).await?, MOST_SAMPLES);
+        Ok(Some(Metrics { vcpus: record.spec.resources.vcpus, samples }))
     }
 
     /// The last sample of each that has one.
@@ -32,5 +38,30 @@ impl Sandboxes {
             Some((*id, Metrics { vcpus: record.spec.resources.vcpus, samples: vec![sample] }))
         };
         ids.iter().filter_map(latest).collect()
+    }
+
+    /// `None`: the team has no such sandbox, and nothing is left of one. Lines outlive the record.
+    pub async fn logs(
+        &self,
+        team: TeamId,
+        id: SandboxId,
+        query: LogQuery,
+    ) -> Result<Option<Vec<LogEntry>>, HistoryError> {
+        let owner = Owner { team, sandbox: id };
+        let spool = &self.context.spool;
+        let found = spool.logs(owner, query).await?;
+        if found.is_empty() && self.find(team, id).await?.is_none() {
+            let any = LogQuery {
+                from: None,
+                direction: Direction::Forward,
+                limit: 1,
+                level: None,
+                search: None,
+            };
+            if spool.logs(owner, any).await?.is_empty() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(found))
     }
 }

@@ -55,7 +55,7 @@ async fn samples_come_soon_and_are_filtered() {
     let id = world.create().await.id;
     let all = Timestamp::MIN..=Timestamp::MAX;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let metrics = sandboxes.metrics(world.team, id, &all).unwrap();
+    let metrics = sandboxes.metrics(world.team, id, all.clone()).await.unwrap().unwrap();
     assert_eq!((metrics.vcpus, metrics.samples.len()), (2, 1));
     assert_eq!(metrics.samples[0].memory_total_bytes, 512 << 20);
 
@@ -64,12 +64,14 @@ async fn samples_come_soon_and_are_filtered() {
         world.clock.advance(Duration::from_secs(5));
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
-    let count = |range| sandboxes.metrics(world.team, id, &range).unwrap().samples.len();
-    assert_eq!(count(all.clone()), 5);
-    assert_eq!(count(start..=start), 1);
+    let count = async |range| {
+        sandboxes.metrics(world.team, id, range).await.unwrap().unwrap().samples.len()
+    };
+    assert_eq!(count(all.clone()).await, 5);
+    assert_eq!(count(start..=start).await, 1);
     let latest = sandboxes.latest_metrics(world.team, &[id]);
     assert_eq!(latest[&id].samples[0].at, world.clock.now());
     let other = world.control.keys.create_team("other").await.unwrap().id;
-    assert_eq!(sandboxes.metrics(other, id, &all), None);
+    assert_eq!(sandboxes.metrics(other, id, all).await.unwrap(), None);
     assert!(sandboxes.latest_metrics(other, &[id]).is_empty());
 }

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use sandboxo_control::{Control, ControlConfig, ImportTemplate, NewKey};
 use sandboxo_model::{NewSandbox, SandboxRecord, TemplateRecord};
+use sandboxo_spool::Spool;
 use sandboxo_store::{Read as _, Store};
 use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{
@@ -16,6 +17,7 @@ pub(crate) struct World {
     pub(crate) zone: Arc<FakeZone>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) store: Store,
+    pub(crate) spool: Spool,
     pub(crate) team: TeamId,
     pub(crate) key: NewKey,
     pub(crate) template: Arc<TemplateRecord>,
@@ -29,11 +31,13 @@ impl World {
         let clock = Arc::new(ManualClock::default());
         let zone = FakeZone::new(clock.clone());
         let store = Store::in_memory().unwrap();
+        let spool = Spool::temporary();
         let random = Arc::new(SeededRandom::new(1));
         let tasks = Tasks::new();
         let control = Control::start(
             ControlConfig::default(),
             store.clone(),
+            spool.clone(),
             zone.clone(),
             clock.clone(),
             random.clone(),
@@ -51,7 +55,7 @@ impl World {
         let import = ImportTemplate::new("base");
         let template =
             control.templates.import(team, import, Box::new(&b"a root"[..])).await.unwrap();
-        Self { control, zone, clock, store, team, key, template, random, tasks }
+        Self { control, zone, clock, store, spool, team, key, template, random, tasks }
     }
 
     /// The process dies.
@@ -66,6 +70,7 @@ impl World {
         self.control = Control::start(
             ControlConfig::default(),
             self.store.clone(),
+            self.spool.clone(),
             self.zone.clone(),
             self.clock.clone(),
             self.random.clone(),

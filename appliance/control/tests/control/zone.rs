@@ -116,6 +116,7 @@ async fn a_zone_does_not_change_its_region() {
     let started = Control::start(
         ControlConfig::default(),
         world.store.clone(),
+        world.spool.clone(),
         FakeZone::named(info, world.clock.clone()),
         world.clock.clone(),
         std::sync::Arc::new(SystemRandom),

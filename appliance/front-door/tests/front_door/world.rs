@@ -10,6 +10,7 @@ use hyper_util::rt::TokioIo;
 use sandboxo_control::{Control, ControlConfig, ImportTemplate};
 use sandboxo_front_door::{Domains, FrontDoor, FrontDoorConfig, ServeConfig, Site};
 use sandboxo_model::{NetworkAsked, NewSandbox, SandboxRecord};
+use sandboxo_spool::Spool;
 use sandboxo_store::Store;
 use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{
@@ -77,6 +78,7 @@ impl World {
         let control = Control::start(
             ControlConfig::default(),
             Store::in_memory().unwrap(),
+            Spool::temporary(),
             zone.clone(),
             clock,
             Arc::new(SeededRandom::new(3)),
