@@ -58,7 +58,7 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool)> {
     let zone = zone_config(config, &state)?;
     let facts = ZoneFacts {
         instance: zone.instance.clone(),
-        warm_per_image: zone.warm.per_image,
+        pool_size: zone.warm.size,
         images: zone.state.join("images"),
     };
     let zone = LocalZone::start(zone, clock.clone(), random.clone(), tasks.clone())
@@ -136,7 +136,7 @@ pub(crate) fn zone_config(config: &Config, state: &StateFolder) -> Result<ZoneCo
         agent: programs::agent(config)?,
         keeper: std::env::current_exe().context("find this program")?,
         warm: Warm {
-            per_image: config.pool.size,
+            size: config.pool.size,
             resources: resources::DEFAULT,
             modes: vec![NetworkMode::Full],
         },

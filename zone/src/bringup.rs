@@ -42,6 +42,7 @@ use crate::{
 /// Of runsc's log and the sandbox's output, for an error.
 const EXCERPT: u64 = 2000;
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
+const WARM_UP_TIMEOUT: Duration = Duration::from_secs(10);
 /// An agent that lives answers a greeting within milliseconds, on a busy host within seconds.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Until a claim names it.
@@ -257,7 +258,7 @@ impl Connected {
         match timeout(CLAIM_TIMEOUT, self.end.request(Request::Claim(claim))).await {
             Ok(Ok(Response::Claimed)) => Ok(()),
             Ok(Ok(Response::Refused(why))) => Err(BringUpError::Refused(why)),
-            Ok(Ok(Response::Pong)) => Err(BringUpError::Refused("it answered a ping".into())),
+            Ok(Ok(other)) => Err(BringUpError::Refused(format!("it answered {other:?}"))),
             Ok(Err(source)) => Err(self.agent_failed(source)),
             Err(_late) => Err(BringUpError::TimedOut(CLAIM_TIMEOUT, self.holdings.said())),
         }
@@ -269,6 +270,19 @@ impl Connected {
             Ok(Ok(other)) => Err(BringUpError::Refused(format!("it answered {other:?}"))),
             Ok(Err(source)) => Err(self.agent_failed(source)),
             Err(_late) => Err(BringUpError::TimedOut(HELLO_TIMEOUT, self.holdings.said())),
+        }
+    }
+
+    /// Before it joins the pool. A shell that hangs is no reason to do without the sandbox.
+    pub(crate) async fn warm_up(&self) -> Result<(), BringUpError> {
+        match timeout(WARM_UP_TIMEOUT, self.end.request(Request::WarmUp)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(source)) => Err(self.agent_failed(source)),
+            Err(_late) => {
+                let container = self.holdings.slot.container;
+                tracing::warn!(%container, "an unclaimed sandbox is slow to warm up");
+                Ok(())
+            }
         }
     }
 

@@ -35,8 +35,9 @@ pub struct ZoneConfig {
 /// The pool of connected sandboxes.
 #[derive(Debug, Clone)]
 pub struct Warm {
-    /// For each image that is kept warm and each mode; 0 turns the pool off.
-    pub per_image: u32,
+    /// In all; kinds share it by how much they were asked for lately. 0 turns the pool off.
+    pub size: u32,
+    /// Kept ready of each image before anybody asks for it, in these modes.
     pub resources: Resources,
     pub modes: Vec<NetworkMode>,
 }

@@ -3,12 +3,15 @@
 //! A member is connected and has greeted; a claim is one message. Members have no public id and
 //! no record but their slot, so a restart adopts or removes them.
 
+mod decide;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
 
+use decide::{Demand, PoolMove, PoolView, apportion, decide_pool};
 use parking_lot::Mutex;
 use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::ImageDigest;
@@ -23,61 +26,9 @@ use crate::{
     slot::Shape,
 };
 
-/// The host's processors can start 13 to 17 a second whatever the parallelism; more at once only
-/// makes a create that somebody waits for slower.
-const FILL_AT_ONCE: u32 = 2;
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// The first command of a sandbox comes right after its claim; a start beside it makes it slower.
-const HOLD: Duration = Duration::from_millis(100);
-/// More for each missing member, for those of a burst share the processors.
-const HOLD_EACH: Duration = Duration::from_millis(10);
-const HOLD_AT_MOST: Duration = Duration::from_millis(300);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_mins(1);
-
-/// What the decision about one kind of member looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PoolView {
-    pub(crate) wanted: u32,
-    pub(crate) ready: u32,
-    /// Being started.
-    pub(crate) filling: u32,
-    /// Of all kinds.
-    pub(crate) filling_all: u32,
-    pub(crate) memory_is_tight: bool,
-    /// It failed a moment ago.
-    pub(crate) resting: bool,
-    /// Of any kind.
-    pub(crate) since_claim: Option<Duration>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PoolMove {
-    Fill(u32),
-    Drain(u32),
-    /// There is something to start, but not before this time has passed without a claim.
-    Hold(Duration),
-    Idle,
-}
-
-pub(crate) fn decide_pool(view: PoolView) -> PoolMove {
-    let PoolView { wanted, ready, filling, filling_all, memory_is_tight, resting, since_claim } =
-        view;
-    if ready > wanted {
-        return PoolMove::Drain(ready - wanted);
-    }
-    let missing = wanted - ready;
-    let free = FILL_AT_ONCE.saturating_sub(filling_all);
-    let fill = missing.saturating_sub(filling).min(free);
-    if fill == 0 || memory_is_tight || resting {
-        return PoolMove::Idle;
-    }
-    // Claims that never pause must not empty the pool.
-    let is_low = ready * 8 <= wanted;
-    let hold = (HOLD + HOLD_EACH * missing).min(HOLD_AT_MOST);
-    let left = since_claim.map_or(Duration::ZERO, |since| hold.saturating_sub(since));
-    if is_low || left.is_zero() { PoolMove::Fill(fill) } else { PoolMove::Hold(left) }
-}
 
 pub(crate) struct Pool {
     warm: Warm,
@@ -93,6 +44,8 @@ struct State {
     filling: BTreeMap<Shape, u32>,
     resting: BTreeMap<Shape, Rest>,
     last_claim: Option<Instant>,
+    /// As it was at the time beside it.
+    demand: BTreeMap<Shape, (Demand, Instant)>,
     stopped: bool,
 }
 
@@ -117,7 +70,12 @@ impl Pool {
 
     /// A member that lives, if there is one of this kind.
     pub(crate) fn take(&self, shape: &Shape) -> Option<Connected> {
+        let now = Instant::now();
         let mut state = self.state.lock();
+        // Also of a kind that is not there: it is asked for.
+        let (demand, at) = state.demand.entry(*shape).or_insert_with(|| (Demand::default(), now));
+        *demand = demand.after(now.duration_since(*at)).claimed();
+        *at = now;
         let members = state.members.get_mut(shape)?;
         let taken = loop {
             let member = members.pop_front()?;
@@ -125,7 +83,7 @@ impl Pool {
                 break member;
             }
         };
-        state.last_claim = Some(Instant::now());
+        state.last_claim = Some(now);
         drop(state);
         self.work.notify_one();
         Some(taken)
@@ -178,11 +136,14 @@ impl Pool {
         let images = state.images.clone()?;
         let since_claim = state.last_claim.map(|claim| now.duration_since(claim));
         let mut again: Option<Duration> = None;
-        for shape in self.shapes(&state, &images) {
+        state
+            .demand
+            .retain(|_, (demand, at)| !demand.after(now.duration_since(*at)).is_forgotten());
+        for (shape, wanted) in self.wanted(&state, &images, now) {
             let members = state.members.entry(shape).or_default();
             surplus.extend(take_dead(members));
             let view = PoolView {
-                wanted: self.wanted(&images, &shape),
+                wanted,
                 ready: count(&state.members, &shape),
                 filling: state.filling.get(&shape).copied().unwrap_or(0),
                 filling_all: state.filling.values().sum(),
@@ -216,28 +177,43 @@ impl Pool {
         again
     }
 
-    /// Every kind that is wanted or there.
-    fn shapes(&self, state: &State, images: &BTreeSet<ImageDigest>) -> BTreeSet<Shape> {
+    /// Of every kind that is wanted or there; what lacks most comes first.
+    fn wanted(
+        &self,
+        state: &State,
+        images: &BTreeSet<ImageDigest>,
+        now: Instant,
+    ) -> Vec<(Shape, u32)> {
         let resources = self.warm.resources;
-        let wanted = images.iter().flat_map(|image| {
+        let kept = images.iter().flat_map(|image| {
             let modes = self.warm.modes.iter();
             modes.map(move |mode| Shape { image: *image, resources, mode: *mode })
         });
-        wanted.chain(state.members.keys().copied()).collect()
-    }
-
-    fn wanted(&self, images: &BTreeSet<ImageDigest>, shape: &Shape) -> u32 {
-        let is_wanted = images.contains(&shape.image)
-            && shape.resources == self.warm.resources
-            && self.warm.modes.contains(&shape.mode);
-        if is_wanted { self.warm.per_image } else { 0 }
+        let mut kinds: BTreeMap<_, _> =
+            kept.map(|shape| (shape, (true, Demand::default()))).collect();
+        for (shape, (demand, at)) in &state.demand {
+            if images.contains(&shape.image) {
+                kinds.entry(*shape).or_default().1 = demand.after(now.duration_since(*at));
+            }
+        }
+        let mut wanted = apportion(self.warm.size, &kinds);
+        for shape in state.members.keys() {
+            wanted.entry(*shape).or_default();
+        }
+        let mut wanted: Vec<_> = wanted.into_iter().collect();
+        wanted
+            .sort_by_key(|(shape, wanted)| count(&state.members, shape) * 1000 / (*wanted).max(1));
+        wanted
     }
 
     fn fill(self: &Arc<Self>, host: &Arc<Host>, shape: Shape) {
         let (pool, filler) = (self.clone(), host.clone());
         host.tasks.spawn("pool member", move |stop| async move {
-            let started = bring_up(&filler, shape, Weight::Background, &stop).await;
-            let failed = match started {
+            let started = async {
+                let member = bring_up(&filler, shape, Weight::Background, &stop).await?;
+                member.warm_up().await.map(|()| member)
+            };
+            let failed = match started.await {
                 Ok(member) => {
                     pool.add(member);
                     None
@@ -287,66 +263,6 @@ fn rest_after(before: Option<Rest>, now: Instant) -> Rest {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn table() {
-        use PoolMove::{Drain, Fill, Idle};
-        for (why, wanted, ready, filling, filling_all, (tight, resting), expected) in [
-            ("nothing wanted, nothing there", 0, 0, 0, 0, (false, false), Idle),
-            ("empty: two at a time", 8, 0, 0, 0, (false, false), Fill(2)),
-            ("one on the way", 8, 0, 1, 1, (false, false), Fill(1)),
-            ("two on the way", 8, 0, 2, 2, (false, false), Idle),
-            ("another kind has the places", 8, 0, 0, 2, (false, false), Idle),
-            ("one missing", 8, 7, 0, 0, (false, false), Fill(1)),
-            ("the missing one is on the way", 8, 7, 1, 1, (false, false), Idle),
-            ("full", 8, 8, 0, 0, (false, false), Idle),
-            ("too many", 4, 8, 0, 0, (false, false), Drain(4)),
-            ("no longer wanted", 0, 8, 1, 1, (false, false), Drain(8)),
-            ("short of memory", 8, 0, 0, 0, (true, false), Idle),
-            ("short of memory, too many", 4, 8, 0, 0, (true, false), Drain(4)),
-            ("it just failed", 8, 0, 0, 0, (false, true), Idle),
-        ] {
-            let view = PoolView {
-                wanted,
-                ready,
-                filling,
-                filling_all,
-                memory_is_tight: tight,
-                resting,
-                since_claim: None,
-            };
-            assert_eq!(decide_pool(view), expected, "{why}");
-        }
-    }
-
-    #[test]
-    fn claims_hold_the_refill_until_the_pool_is_low() {
-        use PoolMove::{Drain, Fill, Hold, Idle};
-        for (why, wanted, ready, filling, since_ms, expected) in [
-            ("one was just taken", 24, 23, 0, 0, Hold(Duration::from_millis(110))),
-            ("it was taken a while ago", 24, 23, 0, 110, Fill(1)),
-            ("a part of the time is over", 24, 23, 0, 100, Hold(Duration::from_millis(10))),
-            ("a burst", 24, 4, 0, 0, Hold(Duration::from_millis(300))),
-            ("a burst is over", 24, 4, 0, 300, Fill(2)),
-            ("an eighth is left", 24, 3, 0, 0, Fill(2)),
-            ("none is left", 24, 0, 0, 0, Fill(2)),
-            ("a pool of one", 1, 0, 0, 0, Fill(1)),
-            ("nothing is missing", 24, 24, 0, 0, Idle),
-            ("what is missing is on the way", 24, 23, 1, 0, Idle),
-            ("too many", 20, 24, 0, 0, Drain(4)),
-        ] {
-            let view = PoolView {
-                wanted,
-                ready,
-                filling,
-                filling_all: filling,
-                memory_is_tight: false,
-                resting: false,
-                since_claim: Some(Duration::from_millis(since_ms)),
-            };
-            assert_eq!(decide_pool(view), expected, "{why}");
-        }
-    }
 
     #[test]
     fn rests_grow_to_a_minute() {

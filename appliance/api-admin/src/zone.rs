@@ -11,8 +11,8 @@ use crate::{AdminError, Operator, Surface};
 pub struct ZoneFacts {
     /// Stands in the name of everything that it makes on the host.
     pub instance: String,
-    /// How many sandboxes it keeps ready for each image.
-    pub warm_per_image: u32,
+    /// How many sandboxes it keeps ready.
+    pub pool_size: u32,
     /// The folder with its images.
     pub images: std::path::PathBuf,
 }
@@ -25,7 +25,7 @@ pub(crate) struct View {
     ready: bool,
     boot_id: Option<String>,
     instance: String,
-    warm_per_image: u32,
+    pool_size: u32,
     images: std::path::PathBuf,
     capacity: Option<CapacityView>,
 }
@@ -47,14 +47,14 @@ pub(crate) async fn show(
     _operator: Operator,
 ) -> Result<Json<View>, AdminError> {
     let status = surface.control.zones.list().into_iter().next().ok_or(AdminError::Unavailable)?;
-    let ZoneFacts { instance, warm_per_image, images } = (*surface.zone).clone();
+    let ZoneFacts { instance, pool_size, images } = (*surface.zone).clone();
     Ok(Json(View {
         name: status.info.name.to_string(),
         region: status.info.region.to_string(),
         ready: status.ready,
         boot_id: status.boot_id,
         instance,
-        warm_per_image,
+        pool_size,
         images,
         capacity: status.capacity.map(|(capacity, told_at)| {
             let Capacity { running, limit, warm, free_memory_mib, free_disk_mib } = capacity;

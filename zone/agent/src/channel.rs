@@ -26,6 +26,13 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
                 reply.answer(&Hello { version: env!("CARGO_PKG_VERSION").to_owned(), claimed });
             }
             Incoming::Request(Request::Ping, reply) => reply.answer(&Response::Pong),
+            Incoming::Request(Request::WarmUp, reply) => {
+                let agent = agent.clone();
+                streams.spawn("warm up", |_stop| async move {
+                    agent.processes.warm_up().await;
+                    reply.answer(&Response::Warm);
+                });
+            }
             Incoming::Request(Request::Claim(claim), reply) => {
                 let answer = agent.claim(claim.clone());
                 let is_claimed = answer == Response::Claimed;

@@ -21,6 +21,14 @@ pub(crate) struct User {
     pub(crate) groups: Vec<u32>,
 }
 
+impl User {
+    /// Of the agent itself, whatever the system calls it.
+    pub(crate) fn root() -> Self {
+        let (name, home) = ("root".to_owned(), "/root".to_owned());
+        Self { name, uid: 0, gid: 0, home, groups: vec![0] }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("user: unknown user {0}")]
 pub(crate) struct UnknownUser(pub(crate) String);

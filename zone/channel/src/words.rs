@@ -43,6 +43,8 @@ pub struct Hello {
 pub enum Request {
     Claim(Claim),
     Ping,
+    /// Of an unclaimed sandbox: have in memory what the first command needs.
+    WarmUp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +52,7 @@ pub enum Request {
 pub enum Response {
     Claimed,
     Pong,
+    Warm,
     Refused(String),
 }
 

@@ -72,7 +72,7 @@ impl World {
         control.templates.import(team, ImportTemplate::new("base"), tar).await.unwrap();
         let facts = ZoneFacts {
             instance: "0a1b2c".into(),
-            warm_per_image: 4,
+            pool_size: 4,
             images: "/state/zone/images".into(),
         };
         let router = sandboxo_api_admin::router(control.clone(), Secret::new(TOKEN), facts);

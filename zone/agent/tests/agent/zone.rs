@@ -93,6 +93,7 @@ async fn nothing_is_served_before_a_claim_and_there_is_one() {
     let zone = sandbox.zone();
     assert_eq!(zone.hello().await.unwrap().claimed, None);
     assert_eq!(zone.request(Request::Ping).await.unwrap(), Response::Pong);
+    assert_eq!(zone.request(Request::WarmUp).await.unwrap(), Response::Warm);
     assert_eq!(zone.open(Target::Port(1)).await.map(drop), Err(OpenError::PortClosed));
     // A stream to the agent is open at once, and breaks.
     let mut refused = zone.open(Target::Agent).await.unwrap();

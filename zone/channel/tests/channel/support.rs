@@ -69,6 +69,7 @@ async fn run(mut end: AgentEnd, seen: mpsc::UnboundedSender<Seen>) {
             Incoming::Request(request, reply) => {
                 match &request {
                     Request::Ping => reply.answer(&Response::Pong),
+                    Request::WarmUp => reply.answer(&Response::Warm),
                     Request::Claim(claim) => {
                         claimed = Some(claim.sandbox_id.clone());
                         reply.answer(&Response::Claimed);

@@ -7,7 +7,7 @@ use super::world::{SMALL, World, health, import_busybox, spec, until};
 #[tokio::test]
 async fn a_claim_takes_what_waits_and_the_pool_fills_again() {
     let mut world = World::new();
-    world.config.warm.per_image = 2;
+    world.config.warm.size = 2;
     world.config.warm.modes = vec![NetworkMode::None];
     let zone = world.start().await;
     let image = import_busybox(&zone).await;
@@ -36,7 +36,7 @@ async fn a_claim_takes_what_waits_and_the_pool_fills_again() {
 #[tokio::test]
 async fn a_member_that_died_is_never_handed_out() {
     let mut world = World::new();
-    world.config.warm.per_image = 1;
+    world.config.warm.size = 1;
     let zone = world.start().await;
     let image = import_busybox(&zone).await;
     zone.keep_warm(vec![image]).await.unwrap();

@@ -13,7 +13,7 @@ use super::world::{World, health, import_busybox, next_end, report, soon, spec, 
 #[tokio::test]
 async fn sandboxes_and_pool_outlive_the_zone() {
     let mut world = World::new();
-    world.config.warm.per_image = 1;
+    world.config.warm.size = 1;
     let zone = world.start().await;
     let image = import_busybox(&zone).await;
     let fresh = world.on_host().await;
@@ -76,7 +76,7 @@ async fn a_deadline_that_passed_meanwhile_is_applied_before_anything_is_told() {
 #[tokio::test]
 async fn with_the_keeper_gone_too_nothing_is_left() {
     let mut world = World::new();
-    world.config.warm.per_image = 1;
+    world.config.warm.size = 1;
     let zone = world.start().await;
     let image = import_busybox(&zone).await;
     let before = world.on_host().await;

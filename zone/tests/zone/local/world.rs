@@ -71,7 +71,7 @@ impl World {
             runsc: which("runsc"),
             agent: agent(),
             keeper,
-            warm: Warm { per_image: 0, resources: SMALL, modes: vec![NetworkMode::None] },
+            warm: Warm { size: 0, resources: SMALL, modes: vec![NetworkMode::None] },
             limits: Limits { disk_reserve_mib: 64, ..Limits::default() },
             resolvers: Vec::new(),
             start_timeout: Duration::from_secs(20),
