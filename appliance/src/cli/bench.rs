@@ -83,7 +83,7 @@ impl Bench {
         let rootfs = rootfs(&zone, &templates, &tti.template)?;
         let runsc = programs::runsc(&config)?;
         let bare = Bare::new(&runsc, &rootfs)?;
-        let pool = zone.get("warmPerImage").and_then(Value::as_u64).context("the pool's size")?;
+        let pool = zone.get("poolSize").and_then(Value::as_u64).context("the pool's size")?;
         let made = parking_lot::Mutex::default();
         Ok(Self { target, tti, bare, pool, runsc, made })
     }

@@ -17,7 +17,7 @@ async fn the_zone_is_shown() {
             "ready": true,
             "bootId": "boot-1",
             "instance": "0a1b2c",
-            "warmPerImage": 4,
+            "poolSize": 4,
             "images": "/state/zone/images",
             "capacity": {
                 "toldAt": "2026-01-01T00:00:00Z",
