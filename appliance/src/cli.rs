@@ -55,7 +55,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Key(Key),
     /// Check this host and the appliance on it, and say what to do
-    Doctor,
+    Doctor(doctor::Doctor),
     /// Measure
     #[command(subcommand)]
     Bench(Bench),
@@ -170,7 +170,7 @@ pub(crate) async fn run(context: Context, command: Command) -> Result<ExitCode> 
         Command::Key(Key::Ls) => keys::ls(&context).await?,
         Command::Key(Key::Create { name }) => keys::create(&context, &name).await?,
         Command::Key(Key::Rm { id }) => keys::rm(&context, &id).await?,
-        Command::Doctor => return doctor::doctor(&context).await,
+        Command::Doctor(ask) => return doctor::doctor(&context, ask).await,
         Command::Bench(Bench::Tti(tti)) => bench::tti(&context, tti).await?,
         Command::Down { keep } => down::down(&context, keep).await?,
         Command::Config(ConfigCommand::Check(settings)) => {

@@ -59,6 +59,11 @@ impl StateFolder {
         self.root.join("address")
     }
 
+    /// The appliance that runs on it, or did last: for looking, not for sending it anything.
+    pub(crate) fn holder(&self) -> Option<i32> {
+        std::fs::read_to_string(self.root.join("lock")).ok()?.trim().parse().ok()
+    }
+
     /// The one kept under this name, or a new one that is kept from then on.
     pub(crate) fn secret_or_new(
         &self,

@@ -77,9 +77,9 @@ pub(crate) fn found(layout: &Layout, cgroups: &Cgroups) -> io::Result<BTreeSet<C
     Ok(found)
 }
 
-fn names(folder: &std::path::Path) -> io::Result<Vec<String>> {
+pub(crate) fn names(folder: &std::path::Path) -> io::Result<BTreeSet<String>> {
     let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
         entries => entries?,
     };
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()

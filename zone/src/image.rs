@@ -21,7 +21,7 @@ mod root;
 mod unpack;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-const UNFINISHED: &str = ".unfinished-";
+pub(crate) const UNFINISHED: &str = ".unfinished-";
 const BUFFER: usize = 256 << 10;
 
 #[derive(Debug, Clone)]

@@ -15,6 +15,7 @@ mod events;
 mod fault;
 mod host;
 mod image;
+mod inventory;
 mod janitor;
 pub mod keeper;
 mod local;
@@ -30,6 +31,7 @@ mod teardown;
 
 pub use cgroup::CgroupError;
 pub use config::{Limits, Warm, ZoneConfig};
+pub use inventory::{Inventory, InventoryError, Row, Told};
 pub use local::{LocalZone, StartError};
 pub use runsc::{Features, ProbeError, RunscVersion, RuntimeFacts};
 pub use selftest::SelfTestError;

@@ -17,7 +17,7 @@ use sandboxo_zone_protocol::{
 };
 use tokio::{
     io::AsyncRead,
-    sync::{Notify, Semaphore, mpsc},
+    sync::{Semaphore, mpsc},
 };
 
 use crate::{
@@ -158,8 +158,8 @@ impl LocalZone {
         tasks.spawn_critical("zone pool", |stop| pool.run(host, stop));
         let pinging = zone.clone();
         tasks.spawn_critical("zone ping", |stop| async move {
-            let never = Notify::new();
-            every(PING, &never, stop, || async {
+            let added = pinging.shared.pool.added();
+            every(PING, added, stop, || async {
                 pinging.shared.ledger.ping(pinging.capacity());
             })
             .await;

@@ -34,11 +34,14 @@ use self::{book::Book, host::Host, netlink::Changes, plan::Plan, worker::Worker}
 pub use self::{
     host::HostError,
     lease::{Lease, LeaseRecord},
+    leftovers::Census,
     nft::NftError,
 };
 
 /// How often the pool and the host are looked at without being asked to.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// How many links are kept ready.
+pub(crate) const READY: usize = 8;
 
 pub struct NetworkConfig {
     /// Names everything on the host; at most 10 letters and digits.
@@ -66,7 +69,7 @@ impl NetworkConfig {
             instance: instance.into(),
             resolvers: Vec::new(),
             uplink: Uplink::Forward,
-            ready: 8,
+            ready: READY,
             random: Arc::new(SystemRandom),
         }
     }
@@ -211,7 +214,7 @@ impl Network {
 
     /// From the pool at once, or as soon as one is made.
     pub async fn lease(&self) -> Result<Lease, NetworkError> {
-        let waiting = Waiting::new(&self.inner);
+        let mut waiting = Waiting::new(&self.inner);
         loop {
             let changed = self.inner.prepared.notified();
             tokio::pin!(changed);
@@ -265,6 +268,16 @@ impl Network {
         let instance = instance.to_owned();
         let worker = Worker::start("sbxo-inventory", None).map_err(making("a thread"))?;
         worker.run(move || leftovers::inventory(&instance)).await?
+    }
+
+    /// The numbers of the networks that exist of that instance, by kind.
+    pub async fn census(instance: &str) -> Result<Census, NetworkError> {
+        let name = plan::name(instance);
+        let zone = namespace::open(&name).map_err(making("a list of what exists"))?;
+        let Some(zone) = zone else { return Ok(Census::default()) };
+        let instance = instance.to_owned();
+        let worker = Worker::start("sbxo-census", Some(zone)).map_err(making("a thread"))?;
+        worker.run(move || leftovers::census(&instance)).await?
     }
 
     /// What on this host keeps sandboxes from the internet, for people.
@@ -438,21 +451,25 @@ impl State {
 struct Waiting<'a> {
     inner: &'a Inner,
     failures: u64,
+    is_counted: bool,
 }
 
 impl<'a> Waiting<'a> {
     fn new(inner: &'a Inner) -> Self {
         let mut state = inner.state.lock();
         state.waiting += 1;
-        Self { inner, failures: state.failures }
+        Self { inner, failures: state.failures, is_counted: true }
     }
 
-    fn try_take(&self) -> Result<Option<u32>, NetworkError> {
+    fn try_take(&mut self) -> Result<Option<u32>, NetworkError> {
         let mut state = self.inner.state.lock();
         if state.closed {
             return Err(NetworkError::Stopped);
         }
         if let Some(number) = state.book.take_ready() {
+            // At once, or one more than is wanted is made for whoever has got one.
+            state.waiting -= 1;
+            self.is_counted = false;
             return Ok(Some(number));
         }
         match &state.failure {
@@ -469,6 +486,8 @@ impl<'a> Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.inner.state.lock().waiting -= 1;
+        if self.is_counted {
+            self.inner.state.lock().waiting -= 1;
+        }
     }
 }

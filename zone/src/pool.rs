@@ -34,6 +34,8 @@ pub(crate) struct Pool {
     warm: Warm,
     state: Mutex<State>,
     work: Notify,
+    /// It has one more: who tells how full it is need not wait.
+    added: Notify,
 }
 
 #[derive(Default)]
@@ -57,7 +59,12 @@ struct Rest {
 
 impl Pool {
     pub(crate) fn new(warm: Warm) -> Self {
-        Self { warm, state: Mutex::new(State::default()), work: Notify::new() }
+        Self {
+            warm,
+            state: Mutex::new(State::default()),
+            work: Notify::new(),
+            added: Notify::new(),
+        }
     }
 
     pub(crate) fn keep_warm(&self, images: BTreeSet<ImageDigest>) {
@@ -97,6 +104,12 @@ impl Pool {
             return;
         }
         state.members.entry(member.shape()).or_default().push_back(member);
+        drop(state);
+        self.added.notify_one();
+    }
+
+    pub(crate) fn added(&self) -> &Notify {
+        &self.added
     }
 
     pub(crate) fn ready(&self) -> u32 {

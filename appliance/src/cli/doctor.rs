@@ -1,9 +1,10 @@
 //! `doctor`: real checks of this host and of the appliance on it, each with what to do.
 
 mod host;
+mod leaks;
 mod server;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -14,6 +15,16 @@ use crate::{
     output::{self, Form, Progress},
     state::StateFolder,
 };
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// Compare what is on this host with the sandboxes that live or wait
+    #[arg(long)]
+    leaks: bool,
+    /// For how many seconds to look again until they are equal
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, requires = "leaks")]
+    quiesce: u64,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
@@ -61,9 +72,13 @@ impl Outcome {
     }
 }
 
-pub(crate) async fn doctor(context: &Context) -> Result<ExitCode> {
+pub(crate) async fn doctor(context: &Context, ask: Doctor) -> Result<ExitCode> {
+    let Doctor { leaks, quiesce } = ask;
     let config = Config::load(&context.flags)?;
     let state = StateFolder::at(&config.state);
+    if leaks {
+        return leaks::leaks(context, &config, &state, Duration::from_secs(quiesce)).await;
+    }
     let progress = Progress::spinner("looking at this host");
     let mut findings = host::check(&config, &state);
     progress.phase("asking the appliance");

@@ -24,7 +24,7 @@ impl LeaseRecord {
         Self { number, address, namespace: plan.namespace(number) }
     }
 
-    pub(super) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         self.number
     }
 

@@ -10,20 +10,69 @@ use super::{
     rules, zone_side,
 };
 
+/// The numbers of sandboxes' networks, by the kind of what exists of each.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Census {
+    pub(crate) namespaces: BTreeSet<u32>,
+    pub(crate) links: BTreeSet<u32>,
+    pub(crate) chains: BTreeSet<u32>,
+    /// Of the maps that lead to the chains.
+    pub(crate) elements: BTreeSet<u32>,
+}
+
+impl Census {
+    pub(crate) fn kinds(&self) -> [(&'static str, &BTreeSet<u32>); 4] {
+        [
+            ("network namespaces", &self.namespaces),
+            ("links", &self.links),
+            ("nft chains", &self.chains),
+            ("nft elements", &self.elements),
+        ]
+    }
+}
+
+/// To be called from the zone's namespace.
+pub(super) fn census(instance: &str) -> Result<Census, NetworkError> {
+    let read = making("a list of what exists");
+    let name = plan::name(instance);
+    let namespaces = namespace::list().map_err(&read)?;
+    let links = Netlink::open().and_then(|mut zone| zone.links()).map_err(&read)?;
+    let mut elements = BTreeSet::new();
+    for map in rules::MAPS {
+        elements.extend(targets(&name, map)?.iter().filter_map(|it| rules::chain_number(it)));
+    }
+    Ok(Census {
+        namespaces: namespaces
+            .iter()
+            .filter_map(|name| plan::namespace_number(instance, name))
+            .collect(),
+        links: links.iter().filter_map(|link| Plan::link_number(&link.name)).collect(),
+        chains: chains(&name)?.iter().filter_map(|chain| rules::chain_number(chain)).collect(),
+        elements,
+    })
+}
+
 /// The numbers of which anything exists. To be called from the zone's namespace.
 pub(super) fn numbers(plan: &Plan) -> Result<BTreeSet<u32>, NetworkError> {
-    let read = making("a list of what exists");
-    let mut numbers = BTreeSet::new();
-    for name in namespace::list().map_err(&read)? {
-        numbers.extend(plan::namespace_number(plan.instance(), &name));
+    let census = census(plan.instance())?;
+    Ok(census.kinds().into_iter().flat_map(|(_, numbers)| numbers).copied().collect())
+}
+
+/// The chains that a map leads to.
+fn targets(table: &str, map: &str) -> Result<Vec<String>, NftError> {
+    fn collect(value: &serde_json::Value, found: &mut Vec<String>) {
+        if let Some(fields) = value.as_object() {
+            let target = fields.get("target").and_then(|it| it.as_str());
+            found.extend(target.map(str::to_owned));
+            fields.values().for_each(|it| collect(it, found));
+        }
+        value.as_array().into_iter().flatten().for_each(|it| collect(it, found));
     }
-    for link in Netlink::open().and_then(|mut zone| zone.links()).map_err(&read)? {
-        numbers.extend(Plan::link_number(&link.name));
+    let mut found = Vec::new();
+    if let Some(listed) = nft::list(&["map", "ip", table, map])? {
+        collect(&listed, &mut found);
     }
-    for chain in chains(&plan.name())? {
-        numbers.extend(rules::chain_number(&chain));
-    }
-    Ok(numbers)
+    Ok(found)
 }
 
 /// In the table of that name, in the namespace of the calling thread.

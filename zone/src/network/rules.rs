@@ -17,6 +17,8 @@ use sandboxo_zone_protocol::{NetworkMode, NetworkPolicy};
 use super::plan::Plan;
 
 pub(super) const UPLINK: &str = "uplink";
+/// Lead to the chains of each sandbox.
+pub(super) const MAPS: [&str; 2] = ["egress", "ingress"];
 
 /// Connections of one sandbox at a time. The host's table of connections is shared by all.
 const FLOWS: u32 = 2048;
@@ -47,7 +49,7 @@ const fn net(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> Ipv4Net {
 pub(super) fn base(plan: &Plan, host: &[Ipv4Net]) -> String {
     let mut batch = Batch::new(plan);
     batch.add_table();
-    for map in ["egress", "ingress"] {
+    for map in MAPS {
         batch.add("map", &format!("{map} {{ type ifname . ipv4_addr : verdict; }}"));
     }
     batch.add("set", "flows { type ifname; size 65535; flags dynamic; }");
