@@ -403,6 +403,7 @@ impl Equipped {
         let args = host.runsc.run_arguments(&RunCommand {
             container,
             bundle: &holdings.paths.folder,
+            platform: holdings.slot.shape.platform,
             network: holdings.slot.shape.mode,
             filestore: &holdings.paths.mount,
             log: &log,

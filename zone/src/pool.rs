@@ -14,7 +14,7 @@ use std::{
 use decide::{Demand, PoolMove, PoolView, apportion, decide_pool};
 use parking_lot::Mutex;
 use sandboxo_tasks::Stop;
-use sandboxo_zone_protocol::ImageDigest;
+use sandboxo_zone_protocol::{ImageDigest, Platform};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
@@ -77,6 +77,10 @@ impl Pool {
 
     /// A member that lives, if there is one of this kind.
     pub(crate) fn take(&self, shape: &Shape) -> Option<Connected> {
+        // Waiting costs such a sandbox processor time.
+        if shape.platform == Platform::Systrap {
+            return None;
+        }
         let now = Instant::now();
         let mut state = self.state.lock();
         // Also of a kind that is not there: it is asked for.
@@ -200,7 +204,12 @@ impl Pool {
         let resources = self.warm.resources;
         let kept = images.iter().flat_map(|image| {
             let modes = self.warm.modes.iter();
-            modes.map(move |mode| Shape { image: *image, resources, mode: *mode })
+            modes.map(move |mode| Shape {
+                image: *image,
+                resources,
+                platform: Platform::default(),
+                mode: *mode,
+            })
         });
         let mut kinds: BTreeMap<_, _> =
             kept.map(|shape| (shape, (true, Demand::default()))).collect();

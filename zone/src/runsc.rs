@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use sandboxo_zone_protocol::NetworkMode;
+use sandboxo_zone_protocol::{NetworkMode, Platform};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -23,8 +23,6 @@ const OLDEST: RunscVersion = RunscVersion(20_240_729);
 /// Later ones ask the kernel in a way that 6.11 and newer answer.
 const LAST_THAT_READS_RMEM: RunscVersion = RunscVersion(20_240_831);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Spawns commands three times as fast as systrap and costs nothing while idle.
-const PLATFORM: &str = "ptrace";
 
 /// A release is named for its day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -137,6 +135,7 @@ pub(crate) struct Runsc {
 pub(crate) struct RunCommand<'a> {
     pub(crate) container: ContainerId,
     pub(crate) bundle: &'a Path,
+    pub(crate) platform: Platform,
     pub(crate) network: NetworkMode,
     /// The folder for the private layer.
     pub(crate) filestore: &'a Path,
@@ -178,7 +177,7 @@ impl Runsc {
             runsc: self.path.clone(),
             version: self.version,
             digest: self.digest.clone(),
-            platform: PLATFORM,
+            platform: Platform::default().name(),
             features: self.features,
             cgroups,
             kernel,
@@ -202,7 +201,7 @@ impl Runsc {
             with("--root=", &self.root),
             with("--log=", run.log),
             "--log-format=text".into(),
-            format!("--platform={PLATFORM}"),
+            format!("--platform={}", run.platform.name()),
             // The keeper places it in our cgroup, which is 20 to 30 ms faster.
             "--ignore-cgroups".into(),
             with("--overlay2=root:dir=", run.filestore),
@@ -388,6 +387,7 @@ mod tests {
             let run = RunCommand {
                 container: "c0123456789abcde".parse().unwrap(),
                 bundle: Path::new("/s/c"),
+                platform: Platform::Ptrace,
                 network,
                 filestore: Path::new("/run/z/m/c"),
                 log: Path::new("/s/c/runsc.log"),

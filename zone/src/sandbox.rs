@@ -234,7 +234,12 @@ impl Task {
         spec: SandboxSpec,
     ) -> Result<(Connected, ClaimRecord, bool), CreateError> {
         let host = &self.shared.host;
-        let shape = Shape { image: spec.image, resources: spec.resources, mode: spec.network.mode };
+        let shape = Shape {
+            image: spec.image,
+            resources: spec.resources,
+            platform: spec.platform,
+            mode: spec.network.mode,
+        };
         let claim = claim_of(&spec);
         let record = || ClaimRecord {
             id: spec.id,

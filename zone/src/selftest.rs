@@ -5,7 +5,7 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use sandboxo_zone_protocol::{ImportError, NetworkMode, Resources};
+use sandboxo_zone_protocol::{ImportError, NetworkMode, Platform, Resources};
 
 use crate::{
     bringup::{BringUpError, bring_up},
@@ -30,7 +30,12 @@ pub enum SelfTestError {
 pub(crate) async fn run(host: &Arc<Host>) -> Result<(), SelfTestError> {
     let tar = empty_root().map_err(ImportError::Read)?;
     let image = host.images.import(Box::new(io::Cursor::new(tar)), &*host.random).await?;
-    let shape = Shape { image: image.digest, resources: RESOURCES, mode: NetworkMode::Full };
+    let shape = Shape {
+        image: image.digest,
+        resources: RESOURCES,
+        platform: Platform::Ptrace,
+        mode: NetworkMode::Full,
+    };
     let started = bring_up(host, shape, Weight::Normal, &host.tasks.stop()).await;
     let connected = started.map_err(|error: BringUpError| SelfTestError::Start {
         log: host.layout.failed_start_log(),

@@ -7,7 +7,7 @@
 use std::{fmt, fs, io, io::Write, os::unix::fs::OpenOptionsExt, path::Path, str::FromStr};
 
 use sandboxo_zone_protocol::{
-    ImageDigest, NetworkMode, NetworkPolicy, Random, Resources, SandboxId, Timestamp,
+    ImageDigest, NetworkMode, NetworkPolicy, Platform, Random, Resources, SandboxId, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +82,8 @@ impl From<ContainerId> for String {
 pub(crate) struct Shape {
     pub(crate) image: ImageDigest,
     pub(crate) resources: Resources,
+    #[serde(default, skip_serializing_if = "Platform::is_default")]
+    pub(crate) platform: Platform,
     pub(crate) mode: NetworkMode,
 }
 
@@ -186,6 +188,7 @@ mod tests {
             shape: Shape {
                 image: ImageDigest::from_bytes([1; 32]),
                 resources: Resources { vcpus: 1, memory_mib: 64, disk_mib: 64, pids: 100 },
+                platform: Platform::Ptrace,
                 mode: NetworkMode::None,
             },
             lease: None,

@@ -9,7 +9,7 @@ use axum::{
 use futures_util::TryStreamExt as _;
 use sandboxo_control::{ImportTemplate, Scope};
 use sandboxo_model::{TeamRecord, TemplateRecord};
-use sandboxo_zone_protocol::{Resources, TeamId, Timestamp};
+use sandboxo_zone_protocol::{Platform, Resources, TeamId, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio_util::io::StreamReader;
 
@@ -27,6 +27,7 @@ pub(crate) struct View {
     vcpus: u32,
     memory_mib: u32,
     disk_mib: u32,
+    platform: &'static str,
     user: String,
     workdir: Option<String>,
     created_at: Timestamp,
@@ -42,6 +43,7 @@ pub(crate) struct Import {
     vcpus: Option<u32>,
     memory_mib: Option<u32>,
     disk_mib: Option<u32>,
+    platform: Option<Platform>,
     user: Option<String>,
     workdir: Option<String>,
 }
@@ -59,8 +61,17 @@ pub(crate) async fn import(
     body: Body,
 ) -> Result<(StatusCode, Json<View>), AdminError> {
     let Query(asked) = query.map_err(|rejection| AdminError::Invalid(rejection.body_text()))?;
-    let Import { name, team: team_name, public, vcpus, memory_mib, disk_mib, user, workdir } =
-        asked;
+    let Import {
+        name,
+        team: team_name,
+        public,
+        vcpus,
+        memory_mib,
+        disk_mib,
+        platform,
+        user,
+        workdir,
+    } = asked;
     let team = team(&surface, team_name.as_deref())?;
     let mut import = ImportTemplate::new(name);
     let Resources { vcpus: cpus, memory_mib: memory, disk_mib: disk, pids } = import.resources;
@@ -70,6 +81,7 @@ pub(crate) async fn import(
         disk_mib: disk_mib.unwrap_or(disk),
         pids,
     };
+    import.platform = platform.unwrap_or(import.platform);
     import.public = public.unwrap_or(import.public);
     import.user = user.unwrap_or(import.user);
     import.workdir = workdir.or(import.workdir);
@@ -105,6 +117,7 @@ fn view(surface: &Surface, record: &TemplateRecord) -> View {
         image_bytes,
         build: _,
         resources,
+        platform,
         user,
         workdir,
         created_at,
@@ -121,6 +134,7 @@ fn view(surface: &Surface, record: &TemplateRecord) -> View {
         vcpus: resources.vcpus,
         memory_mib: resources.memory_mib,
         disk_mib: resources.disk_mib,
+        platform: platform.name(),
         user: user.clone(),
         workdir: workdir.clone(),
         created_at: *created_at,

@@ -257,6 +257,7 @@ impl Template {
             image_bytes: _,
             build,
             resources,
+            platform: _,
             user: _,
             workdir: _,
             created_at,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sandboxo_model::{Field, Invalid, TemplateName, TemplateNameError, TemplateRecord, resources};
 use sandboxo_store::{Read as _, StoreError};
-use sandboxo_zone_protocol::{BuildId, ImportError, Resources, TeamId, TemplateId};
+use sandboxo_zone_protocol::{BuildId, ImportError, Platform, Resources, TeamId, TemplateId};
 use tokio::{io::AsyncRead, time::timeout};
 
 use crate::{Scope, context::Context};
@@ -23,6 +23,7 @@ pub struct ImportTemplate {
     /// Other teams may use it.
     pub public: bool,
     pub resources: Resources,
+    pub platform: Platform,
     pub user: String,
     pub workdir: Option<String>,
 }
@@ -33,6 +34,7 @@ impl ImportTemplate {
             name: name.into(),
             public: true,
             resources: resources::DEFAULT,
+            platform: Platform::default(),
             user: "user".into(),
             workdir: None,
         }
@@ -88,7 +90,7 @@ impl Templates {
         import: ImportTemplate,
         tar: Box<dyn AsyncRead + Send + Unpin>,
     ) -> Result<Arc<TemplateRecord>, ImportTemplateError> {
-        let ImportTemplate { name, public, resources, user, workdir } = import;
+        let ImportTemplate { name, public, resources, platform, user, workdir } = import;
         let name: TemplateName = name.parse()?;
         resources::check(resources)?;
         check_user(&user)?;
@@ -108,6 +110,7 @@ impl Templates {
                 image_bytes: image.size_bytes,
                 build: BuildId::random(&*context.random),
                 resources,
+                platform,
                 user,
                 workdir,
                 created_at: now,

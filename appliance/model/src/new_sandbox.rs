@@ -72,6 +72,7 @@ impl NewSandbox {
                 id,
                 image: template.image,
                 resources: template.resources,
+                platform: template.platform,
                 env: self.env,
                 hostname: id.label(),
                 user: template.user.clone(),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use sandboxo_zone_protocol::{ImageDigest, NetworkPolicy, SandboxId, SandboxSpec, Timestamp};
+use sandboxo_zone_protocol::{
+    ImageDigest, NetworkPolicy, Platform, SandboxId, SandboxSpec, Timestamp,
+};
 
 use crate::{Ingress, Phase, SandboxRecord, TemplateUse, resources};
 
@@ -16,6 +18,7 @@ pub(crate) fn record(id: SandboxId, deadline: Timestamp, phase: Phase) -> Sandbo
             id,
             image: ImageDigest::from_bytes([1; 32]),
             resources: resources::DEFAULT,
+            platform: Platform::Ptrace,
             env: [].into(),
             hostname: id.label(),
             user: "user".into(),

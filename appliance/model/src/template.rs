@@ -5,7 +5,9 @@
 
 use std::{fmt, str::FromStr};
 
-use sandboxo_zone_protocol::{BuildId, ImageDigest, Resources, TeamId, TemplateId, Timestamp};
+use sandboxo_zone_protocol::{
+    BuildId, ImageDigest, Platform, Resources, TeamId, TemplateId, Timestamp,
+};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateRecord {
@@ -20,6 +22,7 @@ pub struct TemplateRecord {
     /// Of the image: a new one with each import.
     pub build: BuildId,
     pub resources: Resources,
+    pub platform: Platform,
     pub user: String,
     /// `None`: the user's home.
     pub workdir: Option<String>,

@@ -63,7 +63,7 @@ pub(crate) async fn base(context: &Context, base: Base) -> Result<()> {
     match target {
         None => output::print(&archive.display().to_string())?,
         Some(target) => {
-            let made = templates::upload(&target, &archive, &base.name).await?;
+            let made = templates::upload(&target, &archive, &[("name", base.name.clone())]).await?;
             templates::show(context, &made)?;
         }
     }

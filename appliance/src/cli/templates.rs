@@ -26,6 +26,43 @@ pub(crate) struct Import {
     /// What clients will call it
     #[arg(long)]
     name: String,
+    /// Processors of a sandbox (1 to 64) [default: 2]
+    #[arg(long)]
+    vcpus: Option<u32>,
+    /// Its memory [default: 512]
+    #[arg(long, value_name = "MIB")]
+    memory_mib: Option<u32>,
+    /// How much it may write [default: 10240]
+    #[arg(long, value_name = "MIB")]
+    disk_mib: Option<u32>,
+    /// `ptrace` starts programs fast and is kept warm; `systrap` is for heavy use of files and
+    /// system calls [default: ptrace]
+    #[arg(long)]
+    platform: Option<String>,
+    /// Whose its commands are unless they say otherwise [default: user]
+    #[arg(long)]
+    user: Option<String>,
+    /// Where they run [default: the user's home]
+    #[arg(long, value_name = "FOLDER")]
+    workdir: Option<String>,
+}
+
+impl Import {
+    /// What was said; the server checks it, and knows what stands for the rest.
+    fn query(&self) -> Vec<(&'static str, String)> {
+        let Self { archive: _, name, vcpus, memory_mib, disk_mib, platform, user, workdir } = self;
+        let number = |number: &Option<u32>| number.map(|number| number.to_string());
+        let all = [
+            ("name", Some(name.clone())),
+            ("vcpus", number(vcpus)),
+            ("memory_mib", number(memory_mib)),
+            ("disk_mib", number(disk_mib)),
+            ("platform", platform.clone()),
+            ("user", user.clone()),
+            ("workdir", workdir.clone()),
+        ];
+        all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+    }
 }
 
 pub(crate) async fn ls(context: &Context) -> Result<()> {
@@ -55,7 +92,7 @@ pub(crate) async fn rm(context: &Context, template: &str) -> Result<()> {
 
 pub(crate) async fn import(context: &Context, import: Import) -> Result<()> {
     let target = Target::find(context)?;
-    let made = upload(&target, &import.archive, &import.name).await?;
+    let made = upload(&target, &import.archive, &import.query()).await?;
     show(context, &made)
 }
 
@@ -71,7 +108,12 @@ pub(crate) fn show(context: &Context, template: &Value) -> Result<()> {
 }
 
 /// Sends the archive; the zone unpacks it while it comes.
-pub(crate) async fn upload(target: &Target, archive: &Path, name: &str) -> Result<Value> {
+pub(crate) async fn upload(
+    target: &Target,
+    archive: &Path,
+    query: &[(&'static str, String)],
+) -> Result<Value> {
+    let name = query.iter().find(|(key, _)| *key == "name").map_or("", |(_, name)| name);
     let shown = archive.display();
     let file = File::open(archive).await.with_context(|| format!("open {shown}"))?;
     let length = file.metadata().await.with_context(|| format!("read {shown}"))?.len();
@@ -81,7 +123,7 @@ pub(crate) async fn upload(target: &Target, archive: &Path, name: &str) -> Resul
         .inspect_ok(move |piece| bar.inc(piece.len() as u64));
     let request = target
         .admin(Method::POST, "/templates")?
-        .query(&[("name", name)])
+        .query(query)
         .header("Content-Type", "application/x-tar")
         .body(Body::wrap_stream(pieces));
     api::json(request.send().await).await.with_context(|| format!("import {shown} as {name}"))

@@ -13,8 +13,8 @@ fn names(list: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn an_import_is_listed_until_it_is_deleted() {
     let world = World::new().await;
-    let path =
-        "POST /templates?name=web&vcpus=1&memory_mib=256&disk_mib=2048&user=root&workdir=/srv";
+    let path = "POST /templates?name=web&vcpus=1&memory_mib=256&disk_mib=2048&platform=systrap&user=root&\
+         workdir=/srv";
     // More than a body is usually allowed to have.
     let pieces = (0..48).map(|_| Ok(Bytes::from(vec![7; 64 << 10]))).collect();
     let made = world.upload(path, pieces).await;
@@ -24,6 +24,7 @@ async fn an_import_is_listed_until_it_is_deleted() {
         ("vcpus", 1.into()),
         ("memoryMib", 256.into()),
         ("diskMib", 2048.into()),
+        ("platform", "systrap".into()),
         ("user", "root".into()),
         ("workdir", "/srv".into()),
         ("public", true.into()),
@@ -76,6 +77,7 @@ async fn a_bad_import_is_told_by_its_field() {
         ("?name=x&vcpus=many", "vcpus"),
         ("?name=x&memory_mib=1", "memory_mib"),
         ("?name=x&disk_mib=0", "disk_mib"),
+        ("?name=x&platform=kvm", "platform"),
         ("?name=x&user=", "user"),
         ("?name=x&workdir=relative", "workdir"),
         ("?name=x&team=nobody", "team"),

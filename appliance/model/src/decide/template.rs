@@ -56,6 +56,7 @@ mod tests {
             image_bytes: 1,
             build: BuildId::random(&random),
             resources: crate::resources::DEFAULT,
+            platform: sandboxo_zone_protocol::Platform::Ptrace,
             user: "user".into(),
             workdir: None,
             created_at: Timestamp::from_second(created_at).unwrap(),

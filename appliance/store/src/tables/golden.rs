@@ -43,6 +43,7 @@ pub(crate) fn sandbox_record() -> SandboxRecord {
             id: sandbox(),
             image: ImageDigest::from_bytes([0xcd; 32]),
             resources: sandboxo_model::resources::DEFAULT,
+            platform: sandboxo_zone_protocol::Platform::Ptrace,
             env: BTreeMap::from([("A".into(), "a\"b".into())]),
             hostname: sandbox().label(),
             user: "user".into(),

@@ -8,8 +8,8 @@ use sandboxo_model::{
     DeathReason, Ingress, KillCause, NetworkAsked, Phase, SandboxRecord, StartFailure, TemplateUse,
 };
 use sandboxo_zone_protocol::{
-    EndReason, ImageDigest, NetworkMode, NetworkPolicy, Resources, SandboxId, SandboxSpec, Secret,
-    TeamId, TemplateId, Timestamp, ZoneName,
+    EndReason, ImageDigest, NetworkMode, NetworkPolicy, Platform, Resources, SandboxId,
+    SandboxSpec, Secret, TeamId, TemplateId, Timestamp, ZoneName,
 };
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,8 @@ struct RowV1 {
     zone: ZoneName,
     image: ImageDigest,
     resources: ResourcesRow,
+    #[serde(default, skip_serializing_if = "PlatformRow::is_default")]
+    platform: PlatformRow,
     env: BTreeMap<String, String>,
     hostname: String,
     user: String,
@@ -50,6 +52,21 @@ pub(super) struct ResourcesRow {
     memory_mib: u32,
     disk_mib: u32,
     pids: u32,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum PlatformRow {
+    #[default]
+    Ptrace,
+    Systrap,
+}
+
+impl PlatformRow {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -132,6 +149,7 @@ impl Record for SandboxRecord {
                     id: _,
                     image,
                     resources,
+                    platform,
                     env,
                     hostname,
                     user,
@@ -156,6 +174,7 @@ impl Record for SandboxRecord {
             zone,
             image,
             resources: resources.into(),
+            platform: platform.into(),
             env,
             hostname,
             user,
@@ -189,6 +208,7 @@ impl Record for SandboxRecord {
             zone,
             image,
             resources,
+            platform,
             env,
             hostname,
             user,
@@ -220,6 +240,7 @@ impl Record for SandboxRecord {
                 id,
                 image,
                 resources: resources.into(),
+                platform: platform.into(),
                 env,
                 hostname,
                 user,
@@ -290,6 +311,24 @@ impl From<ResourcesRow> for Resources {
     fn from(row: ResourcesRow) -> Self {
         let ResourcesRow { vcpus, memory_mib, disk_mib, pids } = row;
         Self { vcpus, memory_mib, disk_mib, pids }
+    }
+}
+
+impl From<Platform> for PlatformRow {
+    fn from(platform: Platform) -> Self {
+        match platform {
+            Platform::Ptrace => Self::Ptrace,
+            Platform::Systrap => Self::Systrap,
+        }
+    }
+}
+
+impl From<PlatformRow> for Platform {
+    fn from(row: PlatformRow) -> Self {
+        match row {
+            PlatformRow::Ptrace => Self::Ptrace,
+            PlatformRow::Systrap => Self::Systrap,
+        }
     }
 }
 

@@ -4,7 +4,10 @@ use sandboxo_model::TemplateRecord;
 use sandboxo_zone_protocol::{BuildId, ImageDigest, TeamId, TemplateId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Plain, Record, sandbox::ResourcesRow};
+use super::{
+    Plain, Record,
+    sandbox::{PlatformRow, ResourcesRow},
+};
 use crate::{DecodeError, codec, schema::Table};
 
 #[derive(Serialize, Deserialize)]
@@ -17,6 +20,8 @@ struct RowV1 {
     image_bytes: u64,
     build: BuildId,
     resources: ResourcesRow,
+    #[serde(default, skip_serializing_if = "PlatformRow::is_default")]
+    platform: PlatformRow,
     user: String,
     workdir: Option<String>,
     created_at: Timestamp,
@@ -47,6 +52,7 @@ impl Record for TemplateRecord {
             image_bytes,
             build,
             resources,
+            platform,
             user,
             workdir,
             created_at,
@@ -61,6 +67,7 @@ impl Record for TemplateRecord {
             image_bytes,
             build,
             resources: resources.into(),
+            platform: platform.into(),
             user,
             workdir,
             created_at,
@@ -79,6 +86,7 @@ impl Record for TemplateRecord {
             image_bytes,
             build,
             resources,
+            platform,
             user,
             workdir,
             created_at,
@@ -94,6 +102,7 @@ impl Record for TemplateRecord {
             image_bytes,
             build,
             resources: resources.into(),
+            platform: platform.into(),
             user,
             workdir,
             created_at,
@@ -104,12 +113,13 @@ impl Record for TemplateRecord {
 
 #[cfg(test)]
 mod tests {
+    use sandboxo_zone_protocol::Platform;
+
     use super::*;
     use crate::tables::golden;
 
-    #[test]
-    fn format_1() {
-        let record = TemplateRecord {
+    fn base() -> TemplateRecord {
+        TemplateRecord {
             id: golden::template(),
             team: golden::team(),
             name: "base".parse().unwrap(),
@@ -118,13 +128,18 @@ mod tests {
             image_bytes: 400_000_000,
             build: "0c9a6f6e-51a7-4b0e-9f7f-0f8b2f0c7a11".parse().unwrap(),
             resources: sandboxo_model::resources::DEFAULT,
+            platform: Platform::Ptrace,
             user: "user".into(),
             workdir: None,
             created_at: golden::time(),
             updated_at: golden::time(),
-        };
+        }
+    }
+
+    #[test]
+    fn format_1() {
         golden::check(
-            &record,
+            &base(),
             b"\x01{\"id\":\"0123456789abcdefghjk\",\
               \"team\":\"8b1f5d3e-0c5f-4d6e-9f57-0d3a6a1c2b4d\",\"name\":\"base\",\
               \"public\":true,\
@@ -135,5 +150,14 @@ mod tests {
               \"created_at\":\"2026-01-02T03:04:05.678901234Z\",\
               \"updated_at\":\"2026-01-02T03:04:05.678901234Z\"}",
         );
+    }
+    /// A record that says it; those that don't are above.
+    #[test]
+    fn format_1_with_a_platform() {
+        let key = br#""pids":8192},"platform":"systrap","user""#;
+        let record = TemplateRecord { platform: Platform::Systrap, ..base() };
+        let bytes = record.encode();
+        assert!(bytes.windows(key.len()).any(|window| window == key));
+        assert_eq!(TemplateRecord::decode(&bytes).unwrap(), record);
     }
 }

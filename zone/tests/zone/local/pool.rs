@@ -1,6 +1,6 @@
 //! Sandboxes that wait for somebody.
 
-use sandboxo_zone_protocol::{NetworkMode, Resources, Zone};
+use sandboxo_zone_protocol::{NetworkMode, Platform, Resources, SandboxSpec, Zone};
 
 use super::world::{SMALL, World, health, import_busybox, spec, until};
 
@@ -47,5 +47,26 @@ async fn a_member_that_died_is_never_handed_out() {
     let spec = spec(image);
     zone.create(spec.clone()).await.unwrap();
     assert_eq!(health(&zone, spec.id).await, "HTTP/1.1 204 No Content");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_sandbox_on_systrap_runs_and_never_waits_in_the_pool() {
+    let mut world = World::new();
+    world.config.warm.size = 1;
+    let zone = world.start().await;
+    let image = import_busybox(&zone).await;
+    zone.keep_warm(vec![image]).await.unwrap();
+    until("one waits", async || zone.capacity().warm == 1).await;
+    let spec = SandboxSpec { platform: Platform::Systrap, ..spec(image) };
+    assert!(!zone.create(spec.clone()).await.unwrap().warm);
+    assert_eq!(health(&zone, spec.id).await, "HTTP/1.1 204 No Content");
+    let systrap = |container: &String| {
+        world.processes_of(container).into_iter().any(|pid| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+            line.is_ok_and(|line| line.contains("--platform=systrap"))
+        })
+    };
+    assert_eq!(world.containers().iter().filter(|it| systrap(it)).count(), 1);
     world.end().await;
 }

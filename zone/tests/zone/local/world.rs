@@ -13,8 +13,9 @@ use base64::Engine;
 use sandboxo_tasks::Tasks;
 use sandboxo_zone::{Limits, LocalZone, StartError, Warm, ZoneConfig, network::Network, tear_down};
 use sandboxo_zone_protocol::{
-    AGENT_PORT, Clock, Ended, ImageDigest, NetworkMode, NetworkPolicy, Random, Region, Resources,
-    SandboxId, SandboxSpec, SystemClock, SystemRandom, Zone, ZoneCode, ZoneEvent, ZoneReport,
+    AGENT_PORT, Clock, Ended, ImageDigest, NetworkMode, NetworkPolicy, Platform, Random, Region,
+    Resources, SandboxId, SandboxSpec, SystemClock, SystemRandom, Zone, ZoneCode, ZoneEvent,
+    ZoneReport,
 };
 use tar::EntryType::{Directory, Regular, Symlink};
 use tempfile::TempDir;
@@ -306,6 +307,7 @@ pub(crate) fn spec(image: ImageDigest) -> SandboxSpec {
         id,
         image,
         resources: SMALL,
+        platform: Platform::Ptrace,
         env: BTreeMap::new(),
         hostname: id.label(),
         user: "root".into(),
