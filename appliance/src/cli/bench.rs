@@ -97,11 +97,12 @@ impl Bench {
         put("pool", self.pool.into());
         self.full().await?;
 
-        let (paced, bare) = self.sequential().await?;
+        let (paced, parts, bare) = self.sequential().await?;
         let ratio = rounded(paced.median_ms / bare.median_ms);
         let mut sequential = serde_json::to_value(&paced)?;
         extend(&mut sequential, "ratio_to_runsc_run", ratio);
         extend(&mut sequential, "pace_per_second", self.tti.pace);
+        extend(&mut sequential, "parts_median_ms", parts);
         put("sequential", sequential);
         put("runsc_run", serde_json::to_value(&bare)?);
 
@@ -127,7 +128,7 @@ impl Bench {
     }
 
     /// Ours and the bare one take turns, so that both meet the same machine.
-    async fn sequential(&self) -> Result<(Stats, Stats)> {
+    async fn sequential(&self) -> Result<(Stats, Value, Stats)> {
         let progress = Progress::of_steps("paced creates, and runsc run", self.tti.n.into());
         let gap = Duration::from_secs_f64(1.0 / self.tti.pace);
         let (mut ours, mut bare) = (Vec::new(), Vec::new());
@@ -148,7 +149,17 @@ impl Bench {
             }
         }
         let none = "no samples";
-        Ok((Stats::of(ours).context(none)?, Stats::of(bare).context(none)?))
+        let median = |part: fn(&Took) -> f64| {
+            let stats = Stats::of(ours.iter().map(part).collect()).context(none)?;
+            Ok::<_, anyhow::Error>(stats.median_ms)
+        };
+        let parts = json!({
+            "create": median(|took| took.create)?,
+            "process_started": median(|took| took.started - took.create)?,
+            "first_output": median(|took| took.output - took.started)?,
+        });
+        let ours = ours.iter().map(|took| took.output).collect();
+        Ok((Stats::of(ours).context(none)?, parts, Stats::of(bare).context(none)?))
     }
 
     async fn back_to_back(&self) -> Result<(Stats, f64)> {
@@ -157,7 +168,7 @@ impl Bench {
         let begin = Instant::now();
         let mut samples = Vec::new();
         for _ in 0..n {
-            samples.push(self.create_and_run().await?.0);
+            samples.push(self.create_and_run().await?.0.output);
             progress.add(1);
         }
         let per_second = f64::from(n) / begin.elapsed().as_secs_f64();
@@ -189,7 +200,7 @@ impl Bench {
             self.full().await?;
             let burst = (0..self.tti.burst).map(|_| self.create_and_run());
             for outcome in join_all(burst).await {
-                samples.push(outcome?.0);
+                samples.push(outcome?.0.output);
             }
             self.kill_all().await?;
             progress.add(1);
@@ -243,12 +254,14 @@ impl Bench {
         Ok(sandbox)
     }
 
-    async fn create_and_run(&self) -> Result<(f64, Sandbox)> {
+    async fn create_and_run(&self) -> Result<(Took, Sandbox)> {
         let begin = Instant::now();
         let sandbox = self.create().await?;
+        let create = milliseconds(begin);
         let agent = Agent::of(&self.target, &sandbox, Some("user".into())).in_json();
-        let took = run(&agent, &ECHO, Until::Output).await?;
-        Ok((took.duration_since(begin).as_secs_f64() * 1000.0, sandbox))
+        let (started, output) = run(&agent, &ECHO, Until::Output).await?;
+        let since = |moment: Instant| moment.duration_since(begin).as_secs_f64() * 1000.0;
+        Ok((Took { create, started: since(started), output: since(output) }, sandbox))
     }
 
     async fn kill(&self, sandbox: &Sandbox) -> Result<()> {
@@ -297,8 +310,16 @@ enum Until {
     End,
 }
 
-/// The request an SDK makes for `commands.run`. When the awaited event came.
-async fn run(agent: &Agent, command: &[&str], until: Until) -> Result<Instant> {
+/// Milliseconds from the request for a sandbox to each answer.
+struct Took {
+    create: f64,
+    started: f64,
+    output: f64,
+}
+
+/// The request an SDK makes for `commands.run`. When it had started, and when the awaited event
+/// came.
+async fn run(agent: &Agent, command: &[&str], until: Until) -> Result<(Instant, Instant)> {
     let mut words = command.iter().map(|word| (*word).to_owned());
     let process = ProcessConfig {
         cmd: words.next().unwrap_or_default(),
@@ -308,9 +329,10 @@ async fn run(agent: &Agent, command: &[&str], until: Until) -> Result<Instant> {
     };
     let start = StartRequest { process: Some(process), pty: None, tag: None, stdin: Some(false) };
     let mut events = agent.start(&start, Some(Duration::from_mins(1))).await?;
-    let mut came = None;
+    let (mut started, mut came) = (None, None);
     while let Some(event) = events.next().await? {
         match event.event {
+            Some(Event::Start(_)) => started = Some(Instant::now()),
             Some(Event::Data(_)) if until == Until::Output && came.is_none() => {
                 came = Some(Instant::now());
             }
@@ -325,7 +347,7 @@ async fn run(agent: &Agent, command: &[&str], until: Until) -> Result<Instant> {
             Some(_) | None => {}
         }
     }
-    came.with_context(|| format!("{command:?} said nothing"))
+    started.zip(came).with_context(|| format!("{command:?} said nothing"))
 }
 
 /// `MemAvailable` in KiB once it stands still: two readings a second apart within 1 MiB.
@@ -385,9 +407,13 @@ fn summary(result: &Value) -> String {
         row("bash -c true", "bash_true"),
     ];
     format!(
-        "{}\n\nratio to runsc run: {}\ncreates a second: {} (runsc run -detach in a loop: {})\n\
+        "{}\n\nof the paced median: create {}, process started {}, first output {}\n\
+         ratio to runsc run: {}\ncreates a second: {} (runsc run -detach in a loop: {})\n\
          memory of an idle sandbox: {} MiB",
         output::table(["MILLISECONDS", "MEDIAN", "P95", "P99", "N"], &rows),
+        shown("/sequential/parts_median_ms/create"),
+        shown("/sequential/parts_median_ms/process_started"),
+        shown("/sequential/parts_median_ms/first_output"),
         shown("/sequential/ratio_to_runsc_run"),
         shown("/back_to_back/creates_per_second"),
         shown("/runsc_run_detach/per_second"),
