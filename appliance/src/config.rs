@@ -174,6 +174,12 @@ pub(crate) fn notify_socket() -> Option<std::ffi::OsString> {
     std::env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty())
 }
 
+/// The file in which a test says at which moment this process has to die.
+#[cfg(feature = "crashpoints")]
+pub(crate) fn crash_order() -> Option<std::path::PathBuf> {
+    std::env::var_os("SANDBOXO_CRASH_ORDER").map(Into::into)
+}
+
 #[cfg(test)]
 #[path = "config/tests.rs"]
 mod tests;

@@ -53,6 +53,10 @@ fn run(ask: cli::Ask) -> Result<ExitCode> {
     let outcome = match ask {
         cli::Ask::Serve(config) => {
             telemetry::start(&config.log);
+            #[cfg(feature = "crashpoints")]
+            if let Some(file) = config::crash_order() {
+                sandboxo_crashpoint::obey(file);
+            }
             runtime.block_on(boot::serve(*config)).map(|end| ExitCode::from(end.code()))
         }
         cli::Ask::Client(asked) => {

@@ -31,7 +31,11 @@ pub struct Appliance {
 impl Appliance {
     /// Running, with the template `base` and a pool of `warm` sandboxes.
     pub async fn start(warm: u32) -> Result<Self> {
-        let state = tempfile::Builder::new().prefix("sbxo").tempdir()?;
+        Self::start_in(tempfile::Builder::new().prefix("sbxo").tempdir()?, warm).await
+    }
+
+    /// With this folder as its state.
+    pub async fn start_in(state: TempDir, warm: u32) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let config = state.path().join("config.json");
         let settings = json!({
@@ -69,16 +73,7 @@ impl Appliance {
 
     /// Starts the server on the same state, and waits until it is healthy.
     pub async fn serve(&mut self) -> Result<()> {
-        let log = std::fs::File::options().create(true).append(true).open(self.log())?;
-        let server = Command::new(binary()?)
-            .arg("serve")
-            .arg("--config")
-            .arg(&self.config)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
-        self.server = Some(server);
+        self.spawn()?;
         let health = format!("http://127.0.0.1:{}/health", self.port);
         let healthy = eventually(Duration::from_mins(1), || async {
             let answer = reqwest::get(&health).await?;
@@ -86,6 +81,72 @@ impl Appliance {
             Ok(())
         });
         healthy.await.with_context(|| self.tail())
+    }
+
+    /// Starts the server on the same state.
+    pub fn spawn(&mut self) -> Result<()> {
+        let log = std::fs::File::options().create(true).append(true).open(self.log())?;
+        let server = Command::new(binary()?)
+            .arg("serve")
+            .arg("--config")
+            .arg(&self.config)
+            .env("SANDBOXO_CRASH_ORDER", self.crash_order())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        self.server = Some(server);
+        Ok(())
+    }
+
+    /// Has the server die at a point (`NAME:COUNT`), at its next start or while it runs.
+    pub fn order_death(&self, at: &str) -> Result<()> {
+        let file = self.crash_order();
+        let new = file.with_extension("new");
+        std::fs::write(&new, at)?;
+        Ok(std::fs::rename(new, file)?)
+    }
+
+    pub fn call_off_death(&self) -> Result<()> {
+        match std::fs::remove_file(self.crash_order()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the server has died since it was started.
+    pub fn has_died(&mut self) -> Result<bool> {
+        let Some(server) = &mut self.server else { return Ok(true) };
+        let died = server.try_wait()?.is_some();
+        if died {
+            self.server = None;
+        }
+        Ok(died)
+    }
+
+    fn crash_order(&self) -> PathBuf {
+        self.state.path().join("crash-order")
+    }
+
+    /// Compares the host with what lives, as `sandboxo doctor --leaks` does, for up to 20 s.
+    pub async fn leaks(&self) -> Result<Value> {
+        let mut doctor = tokio::process::Command::from(self.command(&["doctor", "--leaks"])?);
+        let output = doctor.args(["--quiesce", "20", "--json"]).output().await?;
+        let said: Value = serde_json::from_slice(&output.stdout)
+            .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+        let uneven: Vec<String> = said
+            .get("rows")
+            .and_then(Value::as_array)
+            .context("rows")?
+            .iter()
+            .filter(|row| {
+                let names = |field| row.get(field).and_then(Value::as_array).map_or(1, Vec::len);
+                names("extra") + names("missing") > 0
+            })
+            .map(Value::to_string)
+            .collect();
+        ensure!(output.status.success() && uneven.is_empty(), "leaks: {uneven:#?}");
+        Ok(said)
     }
 
     /// The base image once more, under another name and with other resources.
@@ -188,8 +249,13 @@ impl Appliance {
         Traces::of(&self.instance)
     }
 
+    /// All that the server has said in all its lives.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
     pub fn tail(&self) -> String {
-        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let log = self.said();
         let lines: Vec<&str> = log.lines().collect();
         lines.get(lines.len().saturating_sub(30)..).unwrap_or_default().join("\n")
     }

@@ -141,7 +141,7 @@ impl Client {
     }
 }
 
-pub(crate) fn id(sandbox: &Value) -> Result<String> {
+pub fn id(sandbox: &Value) -> Result<String> {
     Ok(sandbox.get("sandboxID").and_then(Value::as_str).context("sandboxID")?.to_owned())
 }
 

@@ -6,5 +6,5 @@ mod client;
 mod host;
 
 pub use appliance::Appliance;
-pub use client::{Client, Output};
+pub use client::{Client, Output, id};
 pub use host::{Traces, eventually};

@@ -8,6 +8,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_zone_protocol::{EndReason, Ended, SandboxId};
 use tokio::time::timeout;
 
@@ -43,9 +44,11 @@ pub(crate) async fn adopt(shared: &Arc<Shared>, held: Vec<Held>) -> io::Result<(
     if plan != Plan::default() {
         tracing::info!(%plan, "what an earlier process left");
     }
+    crashpoint(Point::AdoptPlanned);
     for (id, reason) in plan.remove.values().flatten() {
         tell(shared, *id, *reason);
     }
+    crashpoint(Point::AdoptTold);
     let mut removed = Vec::new();
     for container in plan.remove.keys() {
         let lease = slots.remove(container).and_then(|slot| slot.lease);
@@ -56,9 +59,11 @@ pub(crate) async fn adopt(shared: &Arc<Shared>, held: Vec<Held>) -> io::Result<(
         Some(take_over(shared, slots.remove(container)?, channels.remove(container)?))
     });
     join_all(taken).await;
+    crashpoint(Point::AdoptTaken);
     // The others' channels close here; the keeper's are released by the janitor.
     drop(channels);
     join_all(removed).await;
+    crashpoint(Point::AdoptRemoved);
     host.network.sweep(&[]).await;
     Ok(())
 }

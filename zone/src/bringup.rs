@@ -19,6 +19,7 @@ use std::{
 };
 
 use sandboxo_channel::{ChannelError, Claim, Hello, Request, Response, ZoneEnd, attach};
+use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::{CreateError, NetworkMode};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -212,7 +213,9 @@ impl Connected {
         if let Err(error) = self.holdings.record(|slot| slot.ending = true) {
             tracing::warn!(error = &error as &dyn std::error::Error, "write down an end");
         }
+        crashpoint(Point::EndMarked);
         self.process.kill();
+        crashpoint(Point::EndSignalled);
         if let Err(error) = self.holdings.group.kill_all().await {
             tracing::warn!(error = &error as &dyn std::error::Error, "end its processes");
         }
@@ -247,6 +250,7 @@ impl Connected {
         self.holdings
             .record(|slot| slot.claim = Some(record))
             .map_err(BringUpError::at("write down the claim"))?;
+        crashpoint(Point::ClaimRecorded);
         if let Some(lease) = &self.holdings.lease {
             claim.nameservers = lease.nameservers();
             if !(policy.allow.is_empty() && policy.deny.is_empty()) {
@@ -255,8 +259,12 @@ impl Connected {
         }
         let group = &self.holdings.group;
         group.set_weight(Weight::Normal).map_err(BringUpError::at("set its share"))?;
+        crashpoint(Point::ClaimRuled);
         match timeout(CLAIM_TIMEOUT, self.end.request(Request::Claim(claim))).await {
-            Ok(Ok(Response::Claimed)) => Ok(()),
+            Ok(Ok(Response::Claimed)) => {
+                crashpoint(Point::ClaimTold);
+                Ok(())
+            }
             Ok(Ok(Response::Refused(why))) => Err(BringUpError::Refused(why)),
             Ok(Ok(other)) => Err(BringUpError::Refused(format!("it answered {other:?}"))),
             Ok(Err(source)) => Err(self.agent_failed(source)),
@@ -312,7 +320,9 @@ pub(crate) async fn bring_up(
     go_on()?;
     let running = equipped.start(give_up, cancel).await?;
     go_on()?;
-    running.connect(give_up, cancel).await
+    let connected = running.connect(give_up, cancel).await?;
+    crashpoint(Point::RefillGreeted);
+    Ok(connected)
 }
 
 /// Written down, and nothing else.
@@ -334,6 +344,7 @@ impl Slotted {
         let holdings = Holdings::new(host.clone(), slot, None);
         fs::create_dir_all(&holdings.paths.folder).map_err(BringUpError::at("make its slot"))?;
         holdings.slot.store(&holdings.paths).map_err(BringUpError::at("write its slot"))?;
+        crashpoint(Point::RefillSlotted);
         Ok(Self(holdings))
     }
 
@@ -342,19 +353,24 @@ impl Slotted {
         let (host, shape) = (holdings.host.clone(), holdings.slot.shape);
         if shape.mode == NetworkMode::Full {
             let lease = host.network.lease().await?;
+            crashpoint(Point::RefillLeased);
             let record: LeaseRecord = lease.record().clone();
             holdings.lease = Some(lease);
             holdings
                 .record(|slot| slot.lease = Some(record))
                 .map_err(BringUpError::at("write down its network"))?;
+            crashpoint(Point::RefillNetworkRecorded);
         }
         let container = holdings.slot.container.to_string();
         let limits = GroupLimits::of(&shape.resources, host.threads);
         let group = host.cgroups.create(&container, &limits)?;
         group.set_weight(weight).map_err(BringUpError::at("set its share"))?;
+        crashpoint(Point::RefillGrouped);
         let paths = holdings.paths.clone();
         host.disks.make(paths.disk_image(), paths.mount.clone(), shape.resources.disk_mib).await?;
+        crashpoint(Point::RefillMounted);
         holdings.write_bundle()?;
+        crashpoint(Point::RefillBundled);
         Ok(Equipped(holdings))
     }
 }
@@ -428,6 +444,7 @@ impl Equipped {
             processors: host.processors.begin_on(holdings.slot.shape.resources.vcpus),
         };
         let spawned = host.keeper.spawn(launch).await?;
+        crashpoint(Point::RefillSpawned);
         let waited = tokio::select! {
             waited = timeout_at(give_up, host.keeper.wait(spawned.pid)) => waited,
             () = cancel.cancelled() => return Err(BringUpError::Cancelled),
@@ -439,6 +456,7 @@ impl Equipped {
         if !status.success() {
             return Err(BringUpError::Runsc { status, said: holdings.said() });
         }
+        crashpoint(Point::RefillStarted);
         let pid = fs::read_to_string(&pid_file).map_err(BringUpError::at("read its pid"))?;
         let mark = pid
             .trim()
@@ -454,6 +472,7 @@ impl Equipped {
         holdings
             .record(|slot| slot.process = Some(process.mark()))
             .map_err(BringUpError::at("write down its process"))?;
+        crashpoint(Point::RefillProcessRecorded);
         let channel = spawned.channel.ok_or(CallError::Lost).map_err(BringUpError::Keeper)?;
         Ok(Running { holdings, process, channel })
     }

@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, fs, io, path::PathBuf};
 
 use parking_lot::Mutex;
+use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_zone_protocol::{
     Capacity, Ended, SandboxId, Timestamp, ZoneEvent, ZoneReport, ZoneSandbox,
 };
@@ -104,6 +105,7 @@ impl Ledger {
                 _ => {}
             }
             self.state.lock().ended.remove(id);
+            crashpoint(Point::EndAcknowledged);
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 use std::{fs, io, io::Read, path::PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
+use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_zone_protocol::{ImageDigest, ImageInfo, ImportError, Random};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -87,16 +88,19 @@ impl Images {
         };
         io::copy(&mut stream, &mut io::sink()).map_err(ImportError::Read)?;
         unpack::make_places(&root)?;
+        crashpoint(Point::ImportUnpacked);
         let digest = ImageDigest::from_bytes(stream.hash.finalize().into());
         let about = serde_json::to_vec(&About { size_bytes }).map_err(internal)?;
         write_whole(&unfinished.0.join("image.json"), &about).map_err(storing)?;
         root.sync().map_err(storing)?;
+        crashpoint(Point::ImportDescribed);
         match fs::rename(&unfinished.0, self.place(digest)) {
             Ok(()) => {}
             // The same stream was imported before, or by another at the same time.
             Err(_) if self.contains(digest) => {}
             Err(error) => return Err(storing(error)),
         }
+        crashpoint(Point::ImportRenamed);
         Ok(ImageInfo { digest, size_bytes })
     }
 

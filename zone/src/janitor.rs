@@ -6,6 +6,7 @@
 use std::{fs, io, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_tasks::Stop;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -155,6 +156,7 @@ async fn remove(tools: &Tools, remains: &mut Remains) -> Result<(), RemoveError>
     let container = remains.container;
     let group = tools.cgroups.group(&container.to_string());
     group.kill_all().await.map_err(at("end the processes"))?;
+    crashpoint(Point::RemoveProcesses);
     // A keeper that can't be asked is being replaced, and tells the next zone what it holds.
     if let Err(error) = tools.keeper.release(&container.to_string()).await {
         tracing::debug!(%container, error = &error as &dyn std::error::Error, "release");
@@ -170,13 +172,19 @@ async fn remove(tools: &Tools, remains: &mut Remains) -> Result<(), RemoveError>
             }
         },
     }
+    crashpoint(Point::RemoveNetwork);
     let (layout, root) = (tools.layout.clone(), tools.layout.runsc_root());
     blocking(move || {
         runsc::forget(&root, container).map_err(at("remove runsc's files"))?;
+        crashpoint(Point::RemoveRunsc);
         let paths = layout.slot(container);
         disk::release(&paths.mount).map_err(at("unmount the disk"))?;
+        crashpoint(Point::RemoveDisk);
         group.remove().map_err(at("remove the cgroup"))?;
-        gone(fs::remove_dir_all(paths.folder)).map_err(at("remove the slot"))
+        crashpoint(Point::RemoveGroup);
+        gone(fs::remove_dir_all(paths.folder)).map_err(at("remove the slot"))?;
+        crashpoint(Point::RemoveSlot);
+        Ok(())
     })
     .await
 }

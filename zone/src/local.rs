@@ -158,8 +158,8 @@ impl LocalZone {
         tasks.spawn_critical("zone pool", |stop| pool.run(host, stop));
         let pinging = zone.clone();
         tasks.spawn_critical("zone ping", |stop| async move {
-            let added = pinging.shared.pool.added();
-            every(PING, added, stop, || async {
+            let changed = pinging.shared.pool.changed();
+            every(PING, changed, stop, || async {
                 pinging.shared.ledger.ping(pinging.capacity());
             })
             .await;

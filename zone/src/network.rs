@@ -24,6 +24,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_egress::dns::{self, Resolvers};
 use sandboxo_tasks::{Stop, Tasks, every};
 use sandboxo_zone_protocol::{Random, SystemRandom};
@@ -347,7 +348,9 @@ impl Network {
             .links
             .run(move || numbers.iter().try_for_each(|it| zone_side::add(&plan, *it, mtu)))
             .await??;
+        crashpoint(Point::LinkMade);
         self.inner.rules.run(move || nft::apply(&admitted)).await??;
+        crashpoint(Point::LinkAdmitted);
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use std::{
 
 use decide::{Demand, PoolMove, PoolView, apportion, decide_pool};
 use parking_lot::Mutex;
+use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::{ImageDigest, Platform};
 use tokio::{sync::Notify, time::Instant};
@@ -34,8 +35,8 @@ pub(crate) struct Pool {
     warm: Warm,
     state: Mutex<State>,
     work: Notify,
-    /// It has one more: who tells how full it is need not wait.
-    added: Notify,
+    /// There are more of them, or fewer by its own will: who tells how many need not wait.
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -63,7 +64,7 @@ impl Pool {
             warm,
             state: Mutex::new(State::default()),
             work: Notify::new(),
-            added: Notify::new(),
+            changed: Notify::new(),
         }
     }
 
@@ -109,11 +110,11 @@ impl Pool {
         }
         state.members.entry(member.shape()).or_default().push_back(member);
         drop(state);
-        self.added.notify_one();
+        self.changed.notify_one();
     }
 
-    pub(crate) fn added(&self) -> &Notify {
-        &self.added
+    pub(crate) fn changed(&self) -> &Notify {
+        &self.changed
     }
 
     pub(crate) fn ready(&self) -> u32 {
@@ -189,6 +190,9 @@ impl Pool {
         state.members.retain(|_, members| !members.is_empty());
         state.filling.retain(|_, count| *count > 0);
         drop(state);
+        if !surplus.is_empty() {
+            self.changed.notify_one();
+        }
         // Dropped outside of the lock; the janitor ends them.
         drop(surplus);
         again
@@ -238,6 +242,7 @@ impl Pool {
             let failed = match started.await {
                 Ok(member) => {
                     pool.add(member);
+                    crashpoint(Point::RefillAdded);
                     None
                 }
                 Err(_) if stop.is_cancelled() => None,

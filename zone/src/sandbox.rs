@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use sandboxo_channel::{Claim, ZoneEnd};
+use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::{
     CreateError, EndReason, Ended, Measured, NetworkPolicy, Resources, SandboxId, SandboxSpec,
@@ -249,6 +250,7 @@ impl Task {
         };
         for _try in 0..WARM_TRIES {
             let Some(mut member) = self.shared.pool.take(&shape) else { break };
+            crashpoint(Point::PoolTaken);
             let record = record();
             match member.claim(record.clone(), claim.clone()).await {
                 Ok(()) => return Ok((member, record, true)),
@@ -283,6 +285,7 @@ impl Task {
             started_at: claim.started_at,
             deadline: claim.deadline,
         });
+        crashpoint(Point::ClaimListed);
         let end = connected.end.clone();
         self.life.send_replace(Life::Live { started, end });
         tracing::info!(sandbox.id = %self.id, warm = started.warm, "sandbox started");
@@ -296,12 +299,16 @@ impl Task {
             return;
         };
         let ended = Ended { id: self.id, at: self.shared.host.clock.now(), reason };
+        crashpoint(Point::EndDecided);
         // The end before the deed: a zone that dies in between finds a slot whose end is known.
         self.shared.ledger.write_down(&ended);
+        crashpoint(Point::EndWritten);
         if timeout(GONE_WITHIN, living.connected.finish()).await.is_err() {
             tracing::warn!(sandbox.id = %self.id, "its processes are left to the janitor");
         }
+        crashpoint(Point::EndFinished);
         self.shared.ledger.ended(ended);
+        crashpoint(Point::EndTold);
     }
 
     /// Why it ended; `None` when the zone stops.
@@ -336,6 +343,7 @@ impl Task {
                 Some(command) = self.inbox.recv() => self.obey(living, command).await,
                 () = sleep(left.min(LOOK_AT_CLOCK)) => {
                     if living.time_left(self.shared.host.clock.now()).is_zero() {
+                        crashpoint(Point::TimeoutDue);
                         return Some(EndReason::TimedOut);
                     }
                 }
@@ -382,6 +390,7 @@ impl Task {
                 "write down a deadline"
             );
         }
+        crashpoint(Point::TimeoutWritten);
         self.shared.ledger.set_deadline(self.id, deadline);
     }
 }

@@ -10,6 +10,7 @@ mod message;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
+use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_model::{
     DeathReason, KillCause, LogEntry, NetworkAsked, Phase, SandboxRecord, StartFailure,
     decide::{
@@ -67,7 +68,7 @@ impl Driver {
         let mut driver = Self::new(context, Arc::clone(&record));
         drop(context.tasks.spawn("sandbox", |stop| async move {
             match birth.commit(&driver.context, &record).await {
-                Ok(()) => {}
+                Ok(()) => crashpoint(Point::CreateCommitted),
                 Err(error) => {
                     if reply.send(Err(error)).is_err() { /* the caller has left */ }
                     return;
@@ -113,6 +114,7 @@ impl Driver {
                 biased;
                 () = stop.cancelled() => return,
                 () = wait(&mut self.kill) => {
+                    crashpoint(Point::KillConfirmed);
                     let at = self.context.now();
                     self.fact(Event::Ended { at, reason: EndReason::Killed }, &stop).await;
                 }
@@ -132,6 +134,7 @@ impl Driver {
             Message::Kill { cause, reply } => {
                 let at = self.context.now();
                 let done = self.intent(Event::KillAsked { at, cause }).await;
+                crashpoint(Point::KillRecorded);
                 message::answer(reply, done.map(drop));
             }
             Message::SetTimeout { timeout, only_extend, reply } => {
@@ -235,6 +238,7 @@ impl Driver {
 
     async fn delivered(&mut self, delivered: Delivered, stop: &Stop) {
         self.delivery = None;
+        crashpoint(Point::CreateDelivered);
         let at = self.context.now();
         let event = match delivered {
             Delivered::Started(started) => {
@@ -285,6 +289,7 @@ impl Driver {
             return Ok(Some(record));
         }
         let record = self.intent(Event::TimeoutSet { expires_at: asked }).await?;
+        crashpoint(Point::TimeoutRecorded);
         // A zone that does not take it now is told again when it says hello.
         match self.tell_deadline(asked).await {
             Ok(()) | Err(ZoneError::NotFound) => {}
@@ -382,6 +387,7 @@ impl Driver {
         };
         let record = Arc::new(SandboxRecord { phase, ..(*before).clone() });
         self.publish(&before, &record);
+        crashpoint(Point::CreatePublished);
         let mut pause = Duration::from_millis(100);
         while let Err(error) = self.write(&record).await {
             self.warn("can't record what happened to a sandbox, trying again", &error);
@@ -391,6 +397,7 @@ impl Driver {
             }
             pause = (pause * 2).min(MAX_PAUSE);
         }
+        crashpoint(Point::CreateRecorded);
     }
 
     async fn write(&mut self, record: &Arc<SandboxRecord>) -> Result<(), StoreError> {

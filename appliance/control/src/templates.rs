@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_model::{Field, Invalid, TemplateName, TemplateNameError, TemplateRecord, resources};
 use sandboxo_store::{Read as _, StoreError};
 use sandboxo_zone_protocol::{BuildId, ImportError, Platform, Resources, TeamId, TemplateId};
@@ -129,6 +130,7 @@ impl Templates {
                 Ok::<_, StoreError>(template)
             });
             let template = Arc::new(write.await?);
+            crashpoint(Point::ImportRecorded);
             context.accounts.put_template(Arc::clone(&template));
             this.keep_warm().await;
             Ok::<_, ImportTemplateError>(template)

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
+use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_model::{
     Phase, PhaseKind, SandboxRecord, ZoneRecord,
     decide::reconcile::{self, KillWhy, Plan, Step},
@@ -110,6 +111,7 @@ impl Zones {
             tracing::warn!("not everything could be reconciled, comparing again");
             context.nudge_zone.notify_one();
         }
+        crashpoint(Point::Reconciled);
         self.link.lock().capacity = Some((report.capacity, context.now()));
         if let Some(known) = known
             && known.boot_id.as_deref() != Some(&report.boot_id)

@@ -12,6 +12,7 @@ use std::{
 
 use parking_lot::Mutex;
 use redb::Database;
+use sandboxo_crashpoint::{Point, crashpoint};
 use tokio::sync::oneshot;
 
 use crate::{StoreError, WriteTx, changes, transaction::Tables};
@@ -133,7 +134,9 @@ pub(crate) fn commit(
         }
     }
     if last.is_some() {
+        crashpoint(Point::StoreStaged);
         transaction.commit()?;
+        crashpoint(Point::StoreCommitted);
     } else {
         transaction.abort()?;
     }

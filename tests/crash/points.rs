@@ -1,0 +1,98 @@
+//! Each named point once.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use sandboxo_crashpoint::Point;
+use tokio::time::Instant;
+
+use crate::promises::{
+    Known, Promise, World, create, create_again, import, kill, kill_all, set_timeout,
+};
+
+/// Of a sandbox that stays; the machine may be slow.
+const LONG: u64 = 3600;
+/// More would only take longer to look at.
+const MOST: usize = 3;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_79_a_death_at_any_named_point_is_healed_by_one_start() -> Result<()> {
+    let mut world = World::start(2).await?;
+    for witness in ["witness-1", "witness-2"] {
+        live(&mut world, witness).await?;
+    }
+    for point in Point::ALL {
+        let name = point.name();
+        let died = die_at(&mut world, name).await;
+        died.with_context(|| format!("the death at {name}"))?;
+    }
+    world.has_converged().await
+}
+
+/// A create that is answered.
+async fn live(world: &mut World, key: &str) -> Result<String> {
+    let sandbox = create_again(&world.client, LONG, key).await?;
+    let id = sandboxo_tests::id(&sandbox)?;
+    world.book.insert(id.clone(), Known { sandbox, promise: Promise::Lives });
+    Ok(id)
+}
+
+async fn die_at(world: &mut World, name: &str) -> Result<()> {
+    let client = world.client.clone();
+    let key = name.replace('.', "-");
+    let order = format!("{name}:1");
+    let (story, _) = name.split_once('.').context("a point has a story")?;
+    let mut asked_again = false;
+    match story {
+        "store" | "create" | "claim" | "refill" => {
+            world.appliance.order_death(&order)?;
+            match create(&client, LONG, &key).await? {
+                Some(sandbox) => {
+                    let id = sandboxo_tests::id(&sandbox)?;
+                    world.book.insert(id, Known { sandbox, promise: Promise::Lives });
+                }
+                None => asked_again = true,
+            }
+        }
+        "kill" => {
+            let victim = live(world, &key).await?;
+            world.appliance.order_death(&order)?;
+            kill(&client, world.book.get_mut(&victim).context("it is known")?).await?;
+        }
+        "timeout" => {
+            let victim = live(world, &key).await?;
+            world.appliance.order_death(&order)?;
+            let victim = world.book.get_mut(&victim).context("it is known")?;
+            let seconds = if name == "timeout.due" { 1 } else { LONG };
+            if seconds < LONG {
+                victim.promise = Promise::Until(Instant::now() + Duration::from_secs(seconds));
+            }
+            set_timeout(&client, victim, seconds).await?;
+        }
+        "import" => {
+            world.appliance.order_death(&order)?;
+            import(&client, name).await?;
+        }
+        "restart" => {
+            world.appliance.order_death(&order)?;
+            world.appliance.crash()?;
+            world.appliance.spawn()?;
+        }
+        other => bail!("nobody knows how {other} goes"),
+    }
+    ensure!(world.dies_within(Duration::from_mins(1)).await?, "nothing reaches it");
+    world.comes_back().await?;
+    if asked_again {
+        let before = world.book.len();
+        live(world, &key).await?;
+        // Another commit may have been the one at which it died, before that of the create.
+        let is_new = world.book.len() > before;
+        ensure!(!is_new || story == "store", "a repeat has made a second sandbox");
+    }
+    if story == "import" {
+        ensure!(import(&client, name).await?, "an import again");
+    }
+    let surplus = world.book.len().saturating_sub(MOST);
+    let others = world.book.values_mut().filter(|known| known.promise == Promise::Lives);
+    kill_all(&client, others.take(surplus).collect()).await
+}
