@@ -166,8 +166,9 @@ async fn a_full_disk_is_told_and_the_store_recovers() {
     put(&store, "1".into()).await.unwrap();
     backend.0.lock().full = true;
     assert!(matches!(put(&store, "2".into()).await, Err(StoreError::DiskFull)));
-    assert!(put(&store, "3".into()).await.is_err());
+    assert!(matches!(put(&store, "3".into()).await, Err(StoreError::DiskFull)));
     backend.0.lock().full = false;
+    assert_eq!(names(&store).await, ["1"]);
     put(&store, "4".into()).await.unwrap();
     assert_eq!(names(&store).await, ["1", "4"]);
 }

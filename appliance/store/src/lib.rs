@@ -9,6 +9,8 @@ mod codec;
 #[cfg(test)]
 mod crash;
 mod error;
+#[cfg(feature = "test-support")]
+pub mod fake;
 mod lock;
 mod overlay;
 mod schema;

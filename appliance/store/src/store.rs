@@ -31,9 +31,9 @@ pub struct Store {
 }
 
 struct Inner {
-    /// `None`: it could not be opened again after an I/O error, which makes redb refuse
-    /// everything until it is.
-    database: RwLock<Option<Database>>,
+    /// Or why it could not be opened again after an I/O error, which makes redb refuse everything
+    /// until it is.
+    database: RwLock<Result<Database, StoreError>>,
     open: Opener,
     writer: Writer,
     /// The blocking tasks that drain the writer, for `close`.
@@ -85,7 +85,7 @@ impl Store {
         let database = open()?;
         let last = prepare(&database)?;
         let inner = Inner {
-            database: RwLock::new(Some(database)),
+            database: RwLock::new(Ok(database)),
             open,
             writer: Writer::default(),
             writing: Mutex::default(),
@@ -104,12 +104,10 @@ impl Store {
     {
         let inner = Arc::clone(&self.inner);
         let read = tokio::task::spawn_blocking(move || {
+            inner.try_again();
             let database = inner.database.read();
-            let transaction = database
-                .as_ref()
-                .ok_or(StoreError::Closed)?
-                .begin_read()
-                .map_err(StoreError::from)?;
+            let transaction =
+                database.as_ref().map_err(Clone::clone)?.begin_read().map_err(StoreError::from)?;
             closure(&mut ReadTx::new(&transaction))
         });
         match read.await {
@@ -195,23 +193,27 @@ impl Inner {
     }
 
     fn commit(&self, batch: &mut [Box<dyn writer::Job>]) -> Result<Option<u64>, StoreError> {
-        if self.database.read().is_none() {
+        self.try_again();
+        let database = self.database.read();
+        writer::commit(database.as_ref().map_err(Clone::clone)?, batch)
+    }
+
+    fn try_again(&self) {
+        if self.database.read().is_err() {
             self.reopen();
         }
-        let database = self.database.read();
-        writer::commit(database.as_ref().ok_or(StoreError::Closed)?, batch)
     }
 
     /// Waits for the readers, since the file can be open only once.
     fn reopen(&self) {
         let mut database = self.database.write();
-        *database = None;
-        match (self.open)() {
-            Ok(again) => *database = Some(again),
-            Err(error) => tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "the records can't be opened again; trying with the next write"
-            ),
+        *database = Err(StoreError::Closed);
+        *database = (self.open)();
+        if let Err(error) = &*database {
+            tracing::error!(
+                error = error as &dyn std::error::Error,
+                "the records can't be opened again; trying when they are needed"
+            );
         }
     }
 }
