@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sandboxo_api_admin::ZoneFacts;
 use sandboxo_control::{Control, ControlConfig};
 use sandboxo_front_door::{Domains, FrontDoor, FrontDoorConfig, ServeConfig, Site};
@@ -15,7 +16,7 @@ use sandboxo_model::resources;
 use sandboxo_spool::{Bounds, Spool};
 use sandboxo_store::Store;
 use sandboxo_tasks::Tasks;
-use sandboxo_zone::{Limits, LocalZone, Warm, ZoneConfig};
+use sandboxo_zone::{Limits, LocalZone, Warm, ZoneConfig, starts_at_once};
 use sandboxo_zone_protocol::{NetworkMode, Secret, SystemClock, SystemRandom};
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
@@ -31,7 +32,11 @@ use crate::{
 /// From a create's start until its agent answers; a cold start on a busy host takes seconds.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// An import whose template is being recorded, and a create of the image before, are faster.
+const IMAGE_GRACE: Duration = Duration::from_mins(10);
+
 pub(crate) async fn serve(config: Config) -> Result<End> {
+    raise_open_files();
     let mut signals = Signals::listen().context("listen for signals")?;
     let tasks = Tasks::new();
     let (store, spool) = tokio::select! {
@@ -44,6 +49,15 @@ pub(crate) async fn serve(config: Config) -> Result<End> {
     spool.close().await;
     store.close().await;
     Ok(end)
+}
+
+/// Each sandbox and each connection costs some, and the usual soft limit is for older programs.
+fn raise_open_files() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "raise the limit of open files");
+    }
 }
 
 /// Each line needs the ones above it. What fails here, fails before anything was served.
@@ -65,8 +79,9 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool)> {
         .await
         .context("start the zone; `sandboxo doctor` may know more")?;
     let spool = Spool::open(&state.spool(), bounds(config));
+    let control = ControlConfig { starts_at_once: starts_at_once(), ..ControlConfig::default() };
     let control = Control::start(
-        ControlConfig::default(),
+        control,
         store.clone(),
         spool.clone(),
         zone,
@@ -147,6 +162,7 @@ pub(crate) fn zone_config(config: &Config, state: &StateFolder) -> Result<ZoneCo
             disk_reserve_mib: config.limits.disk_reserve_mib,
         },
         resolvers: config.zone.resolvers.iter().map(|resolver| resolver.0).collect(),
+        image_grace: IMAGE_GRACE,
         start_timeout: START_TIMEOUT,
     })
 }

@@ -55,7 +55,7 @@ impl HostThreads {
     }
 
     /// The rest stays for the host, whatever all sandboxes together do.
-    fn of_all_sandboxes(self) -> u64 {
+    pub(crate) fn of_all_sandboxes(self) -> u64 {
         self.0 / 4 * 3
     }
 }

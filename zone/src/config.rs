@@ -26,6 +26,8 @@ pub struct ZoneConfig {
     pub keeper: PathBuf,
     pub warm: Warm,
     pub limits: Limits,
+    /// How long an image stays that no template has.
+    pub image_grace: Duration,
     /// Where the zone's DNS forwarder asks; none: what the host uses.
     pub resolvers: Vec<SocketAddr>,
     /// From a create's start until its agent answers.

@@ -1,16 +1,17 @@
 //! Images: root file systems by the digest of the stream that they came in.
 //!
 //! An image is unpacked beside its place and renamed into it, so one that is there is whole. What
-//! an interrupted import left is removed at the next start.
+//! an interrupted import left is removed at the next start; `collect` says when an image goes.
 
-use std::{fs, io, io::Read, path::PathBuf};
+use std::{fs, io, io::Read, path::PathBuf, sync::Arc, time::Duration};
 
 use flate2::bufread::MultiGzDecoder;
+use parking_lot::Mutex;
 use sandboxo_crashpoint::{Point, crashpoint};
-use sandboxo_zone_protocol::{ImageDigest, ImageInfo, ImportError, Random};
+use sandboxo_zone_protocol::{Clock, ImageDigest, ImageInfo, ImportError, Random};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tokio::io::AsyncRead;
+use tokio::{io::AsyncRead, sync::Notify};
 use tokio_util::io::SyncIoBridge;
 
 use crate::{
@@ -18,6 +19,7 @@ use crate::{
     slot::write_whole,
 };
 
+mod collect;
 mod root;
 mod unpack;
 
@@ -25,11 +27,17 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 pub(crate) const UNFINISHED: &str = ".unfinished-";
 const BUFFER: usize = 256 << 10;
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Images {
     folder: PathBuf,
     /// Stays free in the folder's file system.
     reserve_mib: u64,
+    /// How long an image stays that nobody may ask for.
+    grace: Duration,
+    clock: Arc<dyn Clock>,
+    unwanted: Arc<Mutex<collect::Unwanted>>,
+    /// There may be something to collect.
+    pub(crate) nudge: Arc<Notify>,
 }
 
 /// Beside the root file system.
@@ -40,7 +48,12 @@ struct About {
 
 impl Images {
     /// Removes what interrupted imports left.
-    pub(crate) fn open(folder: PathBuf, reserve_mib: u64) -> io::Result<Self> {
+    pub(crate) fn open(
+        folder: PathBuf,
+        reserve_mib: u64,
+        grace: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
@@ -48,10 +61,14 @@ impl Images {
                 fs::remove_dir_all(entry.path())?;
             }
         }
-        Ok(Self { folder, reserve_mib })
+        let (unwanted, nudge) = (Arc::default(), Arc::default());
+        Ok(Self { folder, reserve_mib, grace, clock, unwanted, nudge })
     }
 
+    /// Whether it is there, and for a while to come.
     pub(crate) fn contains(&self, digest: ImageDigest) -> bool {
+        let mut unwanted = self.unwanted.lock();
+        unwanted.asked_for(digest, self.clock.now());
         self.place(digest).is_dir()
     }
 

@@ -32,7 +32,7 @@ mod teardown;
 pub use cgroup::CgroupError;
 pub use config::{Limits, Warm, ZoneConfig};
 pub use inventory::{Inventory, InventoryError, Row, Told};
-pub use local::{LocalZone, StartError};
+pub use local::{LocalZone, StartError, starts_at_once};
 pub use runsc::{Features, ProbeError, RunscVersion, RuntimeFacts};
 pub use selftest::SelfTestError;
 pub use teardown::{TearDownError, tear_down};

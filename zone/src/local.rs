@@ -1,6 +1,7 @@
 //! The zone of this process: the `Zone` trait over sandboxes of this host.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -41,6 +42,8 @@ use crate::{
 };
 
 const PING: Duration = Duration::from_secs(5);
+/// An image goes when its last sandbox has ended, which nobody tells.
+const COLLECT: Duration = Duration::from_secs(10);
 /// The keeper's own group, beside those of containers.
 pub(crate) const KEEPER_GROUP: &str = "keeper";
 
@@ -91,7 +94,8 @@ impl LocalZone {
         let facts = runsc.facts(cgroups.name(), kernel.clone());
         let boot = slot::host_boot().map_err(folder(Path::new("/proc")))?;
         let reserve = config.limits.disk_reserve_mib;
-        let images = Images::open(layout.images(), reserve).map_err(folder(&layout.images()))?;
+        let images = Images::open(layout.images(), reserve, config.image_grace, clock.clone())
+            .map_err(folder(&layout.images()))?;
         let ledger = Ledger::open(layout.ended()).map_err(folder(&layout.ended()))?;
 
         // Both share the folders that they mount in, which the keeper must find shared.
@@ -155,6 +159,11 @@ impl LocalZone {
         }
         let zone = Arc::new(Self { config, facts, shared });
         let pool = zone.shared.pool.clone();
+        let images = host.clone();
+        tasks.spawn_critical("zone images", |stop| async move {
+            let nudge = images.images.nudge.clone();
+            every(COLLECT, &nudge, stop, || collect_images(images.clone())).await;
+        });
         tasks.spawn_critical("zone pool", |stop| pool.run(host, stop));
         let pinging = zone.clone();
         tasks.spawn_critical("zone ping", |stop| async move {
@@ -184,9 +193,7 @@ impl LocalZone {
 
     /// What is there already, or a new one if the host can take it.
     fn begin(&self, spec: SandboxSpec) -> Result<crate::sandbox::Handle, CreateError> {
-        let unavailable = |error: io::Error| CreateError::Runtime(Box::new(error));
-        let memory = Memory::read().map_err(unavailable)?;
-        let free_disk_mib = disk::free_mib(&self.config.state).map_err(unavailable)?;
+        let host = HostView::read(&self.config.state, self.shared.host.threads);
         let mut sandboxes = self.shared.sandboxes.lock();
         if let Some(handle) = sandboxes.get(&spec.id) {
             return Ok(handle.clone());
@@ -202,8 +209,7 @@ impl LocalZone {
         let view = HostView {
             sandboxes: u32::try_from(sandboxes.len()).unwrap_or(u32::MAX),
             promised_mib: promised.sum(),
-            memory,
-            free_disk_mib,
+            ..host?
         };
         admit(&self.config.limits, &view, &spec.resources)?;
         let tasks = &self.shared.host.tasks;
@@ -280,9 +286,31 @@ impl Zone for LocalZone {
         self.shared.pool.keep_warm(known.collect());
         Ok(())
     }
+
+    async fn keep_images(&self, images: BTreeSet<ImageDigest>) -> Result<(), ZoneError> {
+        let kept = self.shared.host.images.keep(&images);
+        kept.map_err(|error| ZoneError::Internal(Box::new(error)))
+    }
 }
 
-fn starts_at_once() -> usize {
+async fn collect_images(host: Arc<Host>) {
+    let collected = tokio::task::spawn_blocking(move || {
+        let used = || {
+            let slots = adoption::read_slots(&host.layout)?;
+            Ok(slots.into_values().map(|slot| slot.shape.image).collect())
+        };
+        host.images.collect(used)
+    });
+    match collected.await.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
+        Ok(gone) => gone.iter().for_each(|image| tracing::info!(%image, "an image is gone")),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "remove an image");
+        }
+    }
+}
+
+/// More at a time only makes all of them late.
+pub fn starts_at_once() -> usize {
     2 + 2 * std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 

@@ -106,6 +106,7 @@ impl From<DeleteTemplateError> for AdminError {
         match error {
             DeleteTemplateError::NotFound(_) => Self::NotFound(message),
             DeleteTemplateError::InUse { .. } => Self::Conflict(message),
+            DeleteTemplateError::DiskFull => Self::DiskFull,
             DeleteTemplateError::Store(source) => Self::Internal(source.into()),
         }
     }

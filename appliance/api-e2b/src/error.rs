@@ -193,6 +193,7 @@ impl From<TimeoutError> for ApiError {
             TimeoutError::Invalid(invalid) => invalid.into(),
             TimeoutError::NotFound(_) => Self::NotFound(message),
             TimeoutError::Busy => Self::Busy(message),
+            TimeoutError::DiskFull => Self::Unable { message, error_code: "disk_full" },
             TimeoutError::Store(source) => Self::Internal(source.into()),
         }
     }
@@ -205,6 +206,7 @@ impl From<NetworkError> for ApiError {
             NetworkError::Invalid(invalid) => invalid.into(),
             NetworkError::NotFound(_) => Self::NotFound(message),
             NetworkError::Busy | NetworkError::ZoneUnavailable => Self::Busy(message),
+            NetworkError::DiskFull => Self::Unable { message, error_code: "disk_full" },
             NetworkError::Store(source) => Self::Internal(source.into()),
         }
     }
@@ -237,6 +239,7 @@ impl From<DeleteTemplateError> for ApiError {
         match error {
             DeleteTemplateError::NotFound(_) => Self::NotFound(message),
             DeleteTemplateError::InUse { .. } => Self::Invalid(message),
+            DeleteTemplateError::DiskFull => Self::Unable { message, error_code: "disk_full" },
             DeleteTemplateError::Store(source) => Self::Internal(source.into()),
         }
     }

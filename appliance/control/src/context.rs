@@ -8,7 +8,7 @@ use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{Clock, Random, Timestamp, Zone, ZoneCode};
 use tokio::sync::{Notify, oneshot};
 
-use crate::{ControlConfig, accounts::Accounts, index::Index};
+use crate::{ControlConfig, accounts::Accounts, index::Index, starts::Starts};
 
 pub(crate) struct Context {
     pub(crate) config: ControlConfig,
@@ -20,6 +20,7 @@ pub(crate) struct Context {
     pub(crate) tasks: Tasks,
     pub(crate) index: Index,
     pub(crate) accounts: Accounts,
+    pub(crate) starts: Starts,
     /// In every id that is made here.
     pub(crate) zone_code: ZoneCode,
     /// Compare records and zone again.

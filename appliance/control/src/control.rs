@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::{
     Keys, Sandboxes, Templates, Zones, accounts::Accounts, context::Context, driver::Driver,
-    index::Index, loops, zones::Link,
+    index::Index, loops, starts::Starts, zones::Link,
 };
 
 /// A cheap clone of one thing.
@@ -28,6 +28,8 @@ pub struct Control {
 pub struct ControlConfig {
     /// How long a zone may take for a create.
     pub create_budget: Duration,
+    /// How many creates a zone is asked for at once; the others wait for their teams' turns.
+    pub starts_at_once: usize,
     /// How long a caller waits for a zone to confirm a kill or new rules.
     pub zone_budget: Duration,
     /// How long a dead sandbox can still be looked at.
@@ -41,6 +43,7 @@ impl Default for ControlConfig {
     fn default() -> Self {
         Self {
             create_budget: Duration::from_secs(30),
+            starts_at_once: 8,
             zone_budget: Duration::from_secs(10),
             keep_dead: Duration::from_hours(24),
             keep_idempotency: Duration::from_hours(24),
@@ -74,6 +77,7 @@ impl Control {
             Ok::<_, StoreError>((accounts, tx.live_sandboxes()?))
         });
         let (accounts, sandboxes) = read.await?;
+        let starts = Starts::new(config.starts_at_once);
         let context = Arc::new(Context {
             config,
             store,
@@ -84,6 +88,7 @@ impl Control {
             tasks,
             index: Index::default(),
             accounts,
+            starts,
             nudge_zone: Notify::new(),
             zone_code: zone_record.code,
         });
@@ -105,7 +110,7 @@ impl Control {
             }
         };
         let templates = Templates::new(Arc::clone(&context));
-        templates.keep_warm().await;
+        templates.tell_images().await;
         let follow = zones.clone();
         context.tasks.spawn_critical("zone events", |stop| follow.follow(events, stop));
         loops::start(&context);

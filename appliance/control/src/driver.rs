@@ -26,7 +26,7 @@ use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::{EndReason, NetworkPolicy, ZoneError};
 use tokio::{
     sync::oneshot,
-    time::{sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use crate::{context::Context, index::Live, sandboxes::Birth};
@@ -44,8 +44,16 @@ pub(crate) struct Driver {
     /// The zone enforces the record's rules. Not known of one that was running before this
     /// process, and not so when the zone failed to take them.
     rules_in_force: bool,
+    unwritten: Option<Unwritten>,
 }
 
+/// A record that is published and could not be written yet.
+struct Unwritten {
+    again: Instant,
+    pause: Duration,
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause between two tries.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
@@ -92,6 +100,7 @@ impl Driver {
             delivery: None,
             kill: None,
             rules_in_force: false,
+            unwritten: None,
         }
     }
 
@@ -104,9 +113,12 @@ impl Driver {
         loop {
             let record = self.live.record();
             match record.phase {
-                Phase::Dead { .. } => break,
+                Phase::Dead { .. } if self.unwritten.is_none() => break,
                 Phase::Killing { .. } if self.kill.is_none() => self.kill(),
-                Phase::Starting { .. } | Phase::Running { .. } | Phase::Killing { .. } => {}
+                Phase::Starting { .. }
+                | Phase::Running { .. }
+                | Phase::Killing { .. }
+                | Phase::Dead { .. } => {}
             }
             // What the zone answers comes before what is asked next: a kill behind a start sees
             // that it has started.
@@ -116,11 +128,13 @@ impl Driver {
                 () = wait(&mut self.kill) => {
                     crashpoint(Point::KillConfirmed);
                     let at = self.context.now();
-                    self.fact(Event::Ended { at, reason: EndReason::Killed }, &stop).await;
+                    self.kill = None;
+                    self.fact(Event::Ended { at, reason: EndReason::Killed }).await;
                 }
-                delivered = wait(&mut self.delivery) => self.delivered(delivered, &stop).await,
+                delivered = wait(&mut self.delivery) => self.delivered(delivered).await,
+                () = until(self.unwritten.as_ref()) => self.write_again().await,
                 message = self.mailbox.recv() => match message {
-                    Some(message) => self.handle(message, &stop).await,
+                    Some(message) => self.handle(message).await,
                     // The entry in the index holds a sender.
                     None => return,
                 },
@@ -129,11 +143,10 @@ impl Driver {
         self.bury().await;
     }
 
-    async fn handle(&mut self, message: Message, stop: &Stop) {
+    async fn handle(&mut self, message: Message) {
         match message {
             Message::Kill { cause, reply } => {
-                let at = self.context.now();
-                let done = self.intent(Event::KillAsked { at, cause }).await;
+                let done = self.kill_asked(cause).await;
                 crashpoint(Point::KillRecorded);
                 message::answer(reply, done.map(drop));
             }
@@ -147,9 +160,9 @@ impl Driver {
             }
             Message::Overdue => self.expire().await,
             Message::Ended(ended) => {
-                self.fact(Event::Ended { at: ended.at, reason: ended.reason }, stop).await;
+                self.fact(Event::Ended { at: ended.at, reason: ended.reason }).await;
             }
-            Message::Reconcile(planned) => self.reconcile(planned, stop).await,
+            Message::Reconcile(planned) => self.reconcile(planned).await,
             Message::Agreed => {
                 if !self.rules_in_force {
                     self.apply_network().await;
@@ -159,7 +172,7 @@ impl Driver {
     }
 
     /// A plan may be older than what happened since, so each step is judged by the phase of now.
-    async fn reconcile(&mut self, planned: Step, stop: &Stop) {
+    async fn reconcile(&mut self, planned: Step) {
         let record = self.live.record();
         let at = self.context.now();
         match (planned, &record.phase) {
@@ -168,11 +181,11 @@ impl Driver {
                 self.deliver();
             }
             (Step::GiveUp { .. }, Phase::Starting { .. }) if self.delivery.is_none() => {
-                self.fact(Event::StartFailed { at, failure: StartFailure::TimedOut }, stop).await;
+                self.fact(Event::StartFailed { at, failure: StartFailure::TimedOut }).await;
             }
             (Step::Adopt { started_at, .. }, Phase::Starting { .. }) => {
                 let expires_at = record.spec.deadline;
-                self.fact(Event::Started { at: started_at, expires_at }, stop).await;
+                self.fact(Event::Started { at: started_at, expires_at }).await;
             }
             (Step::SetDeadline { .. }, Phase::Running { expires_at, .. }) => {
                 if let Err(error) = self.tell_deadline(*expires_at).await {
@@ -181,19 +194,19 @@ impl Driver {
             }
             (Step::Kill { why: KillWhy::Expired, .. }, _) => self.expire().await,
             (Step::Bury { at, cause: BuryCause::Told(reason), .. }, _) => {
-                self.fact(Event::Ended { at, reason }, stop).await;
+                self.fact(Event::Ended { at, reason }).await;
             }
             (
                 Step::Bury { at, cause: BuryCause::ZoneRestarted, .. },
                 Phase::Running { .. } | Phase::Killing { .. },
             ) => {
-                self.fact(Event::Ended { at, reason: EndReason::ZoneRestarted }, stop).await;
+                self.fact(Event::Ended { at, reason: EndReason::ZoneRestarted }).await;
             }
             (
                 Step::Bury { at, cause: BuryCause::Missing, .. },
                 Phase::Running { .. } | Phase::Killing { .. },
             ) => {
-                self.fact(Event::Vanished { at }, stop).await;
+                self.fact(Event::Vanished { at }).await;
             }
             // Overtaken by events, or, for a kill that is wanted, under way.
             (
@@ -221,9 +234,29 @@ impl Driver {
         if at < expires_at {
             return;
         }
-        let expired = Event::KillAsked { at, cause: KillCause::Expired };
-        if let Err(error) = self.intent(expired).await {
+        if let Err(error) = self.kill_asked(KillCause::Expired).await {
             self.warn("can't record the end of an expired sandbox", &error);
+        }
+    }
+
+    /// It makes room, so it goes on where a full disk takes no word of it: nobody is told that it
+    /// is done before its end is written down, for which there is room by then.
+    async fn kill_asked(
+        &mut self,
+        cause: KillCause,
+    ) -> Result<Option<Arc<SandboxRecord>>, StoreError> {
+        let before = self.live.record();
+        let asked = Event::KillAsked { at: self.context.now(), cause };
+        let Ok(phase) = before.phase.clone().apply(asked) else { return Ok(None) };
+        let record = SandboxRecord { phase, ..(*before).clone() };
+        match self.record(&before, record.clone()).await {
+            Err(StoreError::DiskFull) => {
+                let record = Arc::new(record);
+                self.publish(&before, &record);
+                self.write_later(FIRST_PAUSE, &StoreError::DiskFull);
+                Ok(Some(record))
+            }
+            recorded => recorded.map(Some),
         }
     }
 
@@ -231,12 +264,12 @@ impl Driver {
         let record = self.live.record();
         if let Phase::Starting { give_up_at } = record.phase {
             let budget = give_up_at.duration_since(self.context.now()).unsigned_abs();
-            let zone = Arc::clone(&self.context.zone);
-            self.delivery = Some(Box::pin(delivery::deliver(zone, record.spec.clone(), budget)));
+            let context = Arc::clone(&self.context);
+            self.delivery = Some(Box::pin(delivery::deliver(context, record, budget)));
         }
     }
 
-    async fn delivered(&mut self, delivered: Delivered, stop: &Stop) {
+    async fn delivered(&mut self, delivered: Delivered) {
         self.delivery = None;
         crashpoint(Point::CreateDelivered);
         let at = self.context.now();
@@ -249,7 +282,7 @@ impl Driver {
             Delivered::Killed => Event::Ended { at, reason: EndReason::Killed },
             Delivered::Unknown(failure) => Event::StartAbandoned { at, failure },
         };
-        self.fact(event, stop).await;
+        self.fact(event).await;
     }
 
     /// Until the zone confirms that it is gone.
@@ -373,8 +406,8 @@ impl Driver {
         Ok(record)
     }
 
-    /// Publishes, then writes for as long as it takes.
-    async fn fact(&mut self, event: Event, stop: &Stop) {
+    /// Publishes, then writes, again and again if need be; what is asked meanwhile is done.
+    async fn fact(&mut self, event: Event) {
         let before = self.live.record();
         let phase = match before.phase.clone().apply(event) {
             Ok(phase) if phase == before.phase => return,
@@ -388,25 +421,35 @@ impl Driver {
         let record = Arc::new(SandboxRecord { phase, ..(*before).clone() });
         self.publish(&before, &record);
         crashpoint(Point::CreatePublished);
-        let mut pause = Duration::from_millis(100);
-        while let Err(error) = self.write(&record).await {
-            self.warn("can't record what happened to a sandbox, trying again", &error);
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = sleep(pause) => {}
-            }
-            pause = (pause * 2).min(MAX_PAUSE);
+        match self.write(&record).await {
+            Ok(()) => crashpoint(Point::CreateRecorded),
+            Err(error) => self.write_later(FIRST_PAUSE, &error),
         }
-        crashpoint(Point::CreateRecorded);
+    }
+
+    fn write_later(&mut self, pause: Duration, error: &StoreError) {
+        self.warn("can't record what happened to a sandbox, trying again", error);
+        self.unwritten = Some(Unwritten { again: Instant::now() + pause, pause });
+    }
+
+    async fn write_again(&mut self) {
+        let Some(Unwritten { pause, .. }) = self.unwritten else { return };
+        let record = self.live.record();
+        if let Err(error) = self.write(&record).await {
+            self.write_later((pause * 2).min(MAX_PAUSE), &error);
+        }
     }
 
     async fn write(&mut self, record: &Arc<SandboxRecord>) -> Result<(), StoreError> {
         let record = Arc::clone(record);
         let write = self.context.store.write(move |tx| {
             tx.put_sandbox(&record);
-            Ok(())
+            Ok::<_, StoreError>(())
         });
-        write.await
+        write.await?;
+        // The whole record, so also what could not be written before.
+        self.unwritten = None;
+        Ok(())
     }
 
     fn publish(&self, before: &SandboxRecord, record: &Arc<SandboxRecord>) {
@@ -451,6 +494,13 @@ impl Driver {
 
     fn warn(&self, what: &'static str, error: &(dyn std::error::Error + 'static)) {
         tracing::warn!(sandbox.id = %self.live.id, error, "{what}");
+    }
+}
+
+async fn until(unwritten: Option<&Unwritten>) {
+    match unwritten {
+        Some(unwritten) => sleep_until(unwritten.again).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -16,6 +16,7 @@ mod loops;
 mod samples;
 mod sandboxes;
 mod scope;
+mod starts;
 mod templates;
 mod tokens;
 mod zones;

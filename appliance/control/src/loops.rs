@@ -10,7 +10,7 @@ use sandboxo_tasks::every;
 use sandboxo_zone_protocol::Timestamp;
 use tokio::{sync::Notify, time::timeout};
 
-use crate::{context::Context, driver::Message, index::Live};
+use crate::{context::Context, driver::Message, index::Live, templates::keep_images};
 
 /// Samples are due every five seconds, and the first within two of the start.
 const TICK: Duration = Duration::from_secs(1);
@@ -27,6 +27,7 @@ pub(crate) fn start(context: &Arc<Context>) {
     spawn(context, "sample", TICK, sample);
     spawn(context, "collect", COLLECT, collect);
     spawn(context, "tend the spool", TEND, tend);
+    spawn(context, "images", COLLECT, keep_images);
 }
 
 fn spawn<F>(

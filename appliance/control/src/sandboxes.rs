@@ -187,7 +187,7 @@ pub enum KillError {
     #[error("the zone has not confirmed the kill")]
     ZoneUnavailable,
     #[error("record the kill")]
-    Store(#[from] StoreError),
+    Store(#[source] StoreError),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -198,8 +198,10 @@ pub enum TimeoutError {
     NotFound(SandboxId),
     #[error("too many requests wait for this sandbox")]
     Busy,
+    #[error("the disk is full")]
+    DiskFull,
     #[error("record the timeout")]
-    Store(#[from] StoreError),
+    Store(#[source] StoreError),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -213,8 +215,22 @@ pub enum NetworkError {
     /// The rules are written down, and not in force yet.
     #[error("the zone did not take the rules")]
     ZoneUnavailable,
+    #[error("the disk is full")]
+    DiskFull,
     #[error("record the rules")]
-    Store(#[from] StoreError),
+    Store(#[source] StoreError),
+}
+
+impl From<StoreError> for TimeoutError {
+    fn from(error: StoreError) -> Self {
+        if matches!(error, StoreError::DiskFull) { Self::DiskFull } else { Self::Store(error) }
+    }
+}
+
+impl From<StoreError> for NetworkError {
+    fn from(error: StoreError) -> Self {
+        if matches!(error, StoreError::DiskFull) { Self::DiskFull } else { Self::Store(error) }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -247,5 +263,9 @@ mod tests {
     fn a_full_disk_under_the_records_is_told_as_one() {
         assert!(matches!(CreateError::from(StoreError::DiskFull), CreateError::DiskFull));
         assert!(matches!(CreateError::from(StoreError::Closed), CreateError::Store(_)));
+        assert!(matches!(TimeoutError::from(StoreError::DiskFull), TimeoutError::DiskFull));
+        assert!(matches!(TimeoutError::from(StoreError::Closed), TimeoutError::Store(_)));
+        assert!(matches!(NetworkError::from(StoreError::DiskFull), NetworkError::DiskFull));
+        assert!(matches!(NetworkError::from(StoreError::Closed), NetworkError::Store(_)));
     }
 }

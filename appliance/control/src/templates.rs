@@ -1,11 +1,13 @@
 //! Templates: what a sandbox can start from.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, future::Future, sync::Arc};
 
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_model::{Field, Invalid, TemplateName, TemplateNameError, TemplateRecord, resources};
 use sandboxo_store::{Read as _, StoreError};
-use sandboxo_zone_protocol::{BuildId, ImportError, Platform, Resources, TeamId, TemplateId};
+use sandboxo_zone_protocol::{
+    BuildId, ImportError, Platform, Resources, TeamId, TemplateId, ZoneError,
+};
 use tokio::{io::AsyncRead, time::timeout};
 
 use crate::{Scope, context::Context};
@@ -132,7 +134,7 @@ impl Templates {
             let template = Arc::new(write.await?);
             crashpoint(Point::ImportRecorded);
             context.accounts.put_template(Arc::clone(&template));
-            this.keep_warm().await;
+            this.tell_images().await;
             Ok::<_, ImportTemplateError>(template)
         };
         self.context.to_the_end("import template", work).await
@@ -162,23 +164,17 @@ impl Templates {
             });
             write.await?;
             context.accounts.remove_template(id);
-            this.keep_warm().await;
+            this.tell_images().await;
             Ok(())
         };
         self.context.to_the_end("delete template", work).await
     }
 
-    /// Tells the zone which images to have sandboxes ready for.
-    pub(crate) async fn keep_warm(&self) {
-        let told = self.context.zone.keep_warm(self.context.accounts.images());
-        match timeout(self.context.config.zone_budget, told).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the zone does not know what to keep warm"
-            ),
-            Err(_elapsed) => tracing::warn!("the zone did not answer what to keep warm"),
-        }
+    /// Tells the zone which images to have sandboxes ready for, and which to keep at all.
+    pub(crate) async fn tell_images(&self) {
+        let warm = self.context.zone.keep_warm(self.context.accounts.images());
+        told(&self.context, "what to keep warm", warm).await;
+        keep_images(Arc::clone(&self.context)).await;
     }
 
     fn own(&self, scope: Scope, text: &str) -> Option<TemplateId> {
@@ -193,6 +189,29 @@ impl Templates {
             .filter_map(|team| self.resolve(team, text).filter(|found| found.team == team))
             .map(|found| found.id)
             .next()
+    }
+}
+
+/// Templates may be asked for, and a live sandbox may have to be delivered again.
+pub(crate) async fn keep_images(context: Arc<Context>) {
+    let mut images: BTreeSet<_> = context.accounts.images().into_iter().collect();
+    images.extend(context.index.records().iter().map(|record| record.spec.image));
+    told(&context, "which images to keep", context.zone.keep_images(images)).await;
+}
+
+async fn told(
+    context: &Context,
+    what: &'static str,
+    telling: impl Future<Output = Result<(), ZoneError>>,
+) {
+    match timeout(context.config.zone_budget, telling).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            what,
+            "the zone could not be told"
+        ),
+        Err(_elapsed) => tracing::warn!(what, "the zone did not answer"),
     }
 }
 
@@ -245,7 +264,13 @@ pub enum ImportTemplateError {
     #[error("store the image")]
     Zone(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("record the template")]
-    Store(#[from] StoreError),
+    Store(#[source] StoreError),
+}
+
+impl From<StoreError> for ImportTemplateError {
+    fn from(error: StoreError) -> Self {
+        if matches!(error, StoreError::DiskFull) { Self::DiskFull } else { Self::Store(error) }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -254,6 +279,14 @@ pub enum DeleteTemplateError {
     NotFound(String),
     #[error("{sandboxes} sandboxes use the template")]
     InUse { sandboxes: usize },
+    #[error("the disk is full")]
+    DiskFull,
     #[error("record the deletion")]
-    Store(#[from] StoreError),
+    Store(#[source] StoreError),
+}
+
+impl From<StoreError> for DeleteTemplateError {
+    fn from(error: StoreError) -> Self {
+        if matches!(error, StoreError::DiskFull) { Self::DiskFull } else { Self::Store(error) }
+    }
 }

@@ -6,3 +6,4 @@ pub mod reconcile;
 pub mod story;
 pub mod template;
 pub mod thin;
+pub mod turns;

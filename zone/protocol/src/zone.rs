@@ -2,7 +2,7 @@
 //!
 //! Every operation is idempotent by id: delivery is at least once.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -50,6 +50,10 @@ pub trait Zone: Send + Sync {
 
     /// The images to keep sandboxes ready for; replaces the earlier list.
     async fn keep_warm(&self, images: Vec<ImageDigest>) -> Result<(), ZoneError>;
+
+    /// The images that may be asked for; replaces the earlier list. Others go after a while, once
+    /// no sandbox of the zone has them.
+    async fn keep_images(&self, images: BTreeSet<ImageDigest>) -> Result<(), ZoneError>;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

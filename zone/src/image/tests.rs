@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use sandboxo_zone_protocol::SystemRandom;
+use sandboxo_zone_protocol::{SystemClock, SystemRandom, fake::ManualClock};
 use tar::{Builder, EntryType, Header};
 
 use super::*;
@@ -44,6 +44,12 @@ impl Archive {
     }
 }
 
+const GRACE: Duration = Duration::from_mins(1);
+
+fn open(folder: PathBuf) -> Images {
+    Images::open(folder, 1, GRACE, Arc::new(SystemClock)).unwrap()
+}
+
 struct Place {
     folder: tempfile::TempDir,
     images: Images,
@@ -52,7 +58,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let images = Images::open(folder.path().join("images"), 1).unwrap();
+        let images = open(folder.path().join("images"));
         Self { folder, images }
     }
 
@@ -206,7 +212,7 @@ async fn a_small_disk_is_full_and_clean_again() {
     let disks = crate::disk::Disks::new(folder.path().join("templates"));
     let at = folder.path().join("m");
     disks.make(folder.path().join("d.img"), at.clone(), 16).await.unwrap();
-    let images = Images::open(at.join("images"), 0).unwrap();
+    let images = Images::open(at.join("images"), 0, GRACE, Arc::new(SystemClock)).unwrap();
     let archive = Archive::new().file("big", &vec![7; 20 << 20]).bytes();
     let full = images.import(Box::new(io::Cursor::new(archive)), &SystemRandom).await;
     assert!(matches!(full, Err(ImportError::DiskFull)), "{full:?}");
@@ -219,7 +225,34 @@ fn an_interrupted_import_is_cleaned_at_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join(".unfinished-1/rootfs/usr")).unwrap();
     fs::create_dir_all(folder.path().join("kept/rootfs")).unwrap();
-    Images::open(folder.path().to_owned(), 1).unwrap();
+    open(folder.path().to_owned());
     assert!(!folder.path().join(".unfinished-1").exists());
     assert!(folder.path().join("kept").exists());
+}
+
+#[tokio::test]
+async fn what_nobody_may_ask_for_goes_after_its_grace_unless_it_is_used() {
+    let clock = Arc::new(ManualClock::default());
+    let folder = tempfile::tempdir().unwrap();
+    let images = Images::open(folder.path().to_owned(), 1, GRACE, clock.clone()).unwrap();
+    let import = async |name: &str| {
+        let tar = io::Cursor::new(Archive::new().file(name, b"x").bytes());
+        images.import(Box::new(tar), &SystemRandom).await.unwrap().digest
+    };
+    let (kept, used, unused) = (import("a").await, import("b").await, import("c").await);
+    let collect = || images.collect(|| Ok([used].into())).unwrap();
+    clock.advance(GRACE);
+    assert!(collect().is_empty(), "nobody has said yet what is wanted");
+    images.keep(&[kept].into()).unwrap();
+    assert!(collect().is_empty(), "the grace begins");
+    clock.advance(GRACE);
+    assert!(images.contains(unused), "which begins the grace anew");
+    assert!(collect().is_empty());
+    clock.advance(GRACE);
+    assert_eq!(collect(), [unused]);
+    assert!(images.contains(kept) && images.contains(used) && !images.contains(unused));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    let again = import("c").await;
+    assert_eq!(again, unused);
+    assert!(collect().is_empty());
 }

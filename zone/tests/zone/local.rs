@@ -2,6 +2,7 @@
 
 mod contained;
 mod faults;
+mod images;
 mod life;
 mod pool;
 mod restart;

@@ -2,9 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sandboxo_model::StartFailure;
+use sandboxo_model::{SandboxRecord, StartFailure};
 use sandboxo_zone_protocol::{CreateError, SandboxSpec, Started, Zone};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::context::Context;
 
 #[derive(Debug)]
 pub(crate) enum Delivered {
@@ -20,9 +22,26 @@ pub(crate) enum Delivered {
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1600)];
 
-pub(super) async fn deliver(zone: Arc<dyn Zone>, spec: SandboxSpec, budget: Duration) -> Delivered {
-    let id = spec.id;
-    match timeout(budget, ask(zone, spec)).await {
+/// Of a create's time, how much may pass before its turn; the rest is for the start.
+const WAIT_SHARE: u32 = 2;
+const OF: u32 = 3;
+
+pub(super) async fn deliver(
+    context: Arc<Context>,
+    record: Arc<SandboxRecord>,
+    budget: Duration,
+) -> Delivered {
+    let (id, starts) = (record.id, &context.starts);
+    let begun = Instant::now();
+    let turn = timeout(budget * WAIT_SHARE / OF, starts.turn(record.team)).await;
+    let Ok(Some(_turn)) = turn else {
+        let limit = starts.at_once() as u64;
+        tracing::warn!(sandbox.id = %id, limit, "its turn to start did not come in time");
+        let what = "starts at once".into();
+        return Delivered::Refused(StartFailure::LimitReached { what, limit });
+    };
+    let left = budget.saturating_sub(begun.elapsed());
+    match timeout(left, ask(Arc::clone(&context.zone), record.spec.clone())).await {
         Ok(delivered) => delivered,
         Err(_elapsed) => {
             tracing::error!(sandbox.id = %id, ?budget, "the zone did not answer a create in time");

@@ -45,7 +45,7 @@ impl Sandboxes {
             Ok(Some(record)) => Ok(record),
             Ok(None) | Err(SendError::Gone) => Err(TimeoutError::NotFound(id)),
             Err(SendError::Busy) => Err(TimeoutError::Busy),
-            Err(SendError::Store(error)) => Err(TimeoutError::Store(error)),
+            Err(SendError::Store(error)) => Err(error.into()),
         }
     }
 
@@ -67,7 +67,7 @@ impl Sandboxes {
             Ok(Some(_)) => Err(NetworkError::ZoneUnavailable),
             Ok(None) | Err(SendError::Gone) => Err(NetworkError::NotFound(id)),
             Err(SendError::Busy) => Err(NetworkError::Busy),
-            Err(SendError::Store(error)) => Err(NetworkError::Store(error)),
+            Err(SendError::Store(error)) => Err(error.into()),
         }
     }
 }

@@ -345,7 +345,8 @@ fn last_create(world: &World) -> sandboxo_zone_protocol::SandboxId {
         | Call::SetDeadline(..)
         | Call::SetNetwork(..)
         | Call::Acknowledge(_)
-        | Call::KeepWarm(_) => None,
+        | Call::KeepWarm(_)
+        | Call::KeepImages(_) => None,
     });
     creates.next().unwrap()
 }

@@ -4,10 +4,13 @@
 
 mod accounts;
 mod create;
+mod full;
+mod images;
 mod kill;
 mod list;
 mod restart;
 mod timeout;
+mod turns;
 mod update;
 mod world;
 mod zone;

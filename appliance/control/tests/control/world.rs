@@ -28,9 +28,12 @@ pub(crate) struct World {
 impl World {
     /// A first key, and a template `base`.
     pub(crate) async fn new() -> Self {
+        Self::on(Store::in_memory().unwrap()).await
+    }
+
+    pub(crate) async fn on(store: Store) -> Self {
         let clock = Arc::new(ManualClock::default());
         let zone = FakeZone::new(clock.clone());
-        let store = Store::in_memory().unwrap();
         let spool = Spool::temporary();
         let random = Arc::new(SeededRandom::new(1));
         let tasks = Tasks::new();

@@ -75,6 +75,7 @@ pub enum Call {
     SetNetwork(SandboxId, NetworkPolicy),
     Acknowledge(Vec<SandboxId>),
     KeepWarm(Vec<ImageDigest>),
+    KeepImages(BTreeSet<ImageDigest>),
 }
 
 /// The inner end of a connection into a sandbox.
@@ -502,6 +503,11 @@ impl Zone for FakeZone {
             state.warm = images;
             Ok(())
         })
+    }
+
+    /// It has room for all of them for ever.
+    async fn keep_images(&self, images: BTreeSet<ImageDigest>) -> Result<(), ZoneError> {
+        self.ask(Call::KeepImages(images), |_state| Ok(()))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{fs, os::fd::AsRawFd, path::Path, process::Command, sync::Arc, time::Duration};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{
     Shutdown, SockType, UnixAddr, getpeername, getsockopt, shutdown, sockopt::SockType as TypeOf,
 };
@@ -199,6 +200,30 @@ async fn a_clock_that_jumps_ends_whose_time_is_over_and_nobody_else() {
     assert_eq!((ended.id, ended.reason), (short.id, EndReason::TimedOut));
     is_well(&zone, long.id).await;
     assert_eq!(report(&zone).await.sandboxes.len(), 1);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_process_short_of_descriptors_refuses_by_the_limit_and_recovers() {
+    let mut world = World::new();
+    let zone = world.start().await;
+    let image = import_busybox(&zone).await;
+    let well = neighbor(&zone, &spec(image)).await;
+    let before = world.on_host().await;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    let open = fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    // Some room, and none at all.
+    for limit in [open + 12, 3] {
+        setrlimit(Resource::RLIMIT_NOFILE, limit, hard).unwrap();
+        let refused = zone.create(spec(image)).await.unwrap_err();
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+        let named = matches!(refused, CreateError::LimitReached { what: "open files", .. });
+        assert!(named, "{limit}: {}", chain(&refused));
+        is_well(&zone, well).await;
+        assert_eq!(world.on_host().await, before);
+    }
+    let again = neighbor(&zone, &spec(image)).await;
+    is_well(&zone, again).await;
     world.end().await;
 }
 

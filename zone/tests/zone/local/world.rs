@@ -74,6 +74,7 @@ impl World {
             keeper,
             warm: Warm { size: 0, resources: SMALL, modes: vec![NetworkMode::None] },
             limits: Limits { disk_reserve_mib: 64, ..Limits::default() },
+            image_grace: Duration::from_mins(10),
             resolvers: Vec::new(),
             start_timeout: Duration::from_secs(20),
         };
