@@ -1,6 +1,7 @@
 //! Wiring, in the order in which things come to be.
 
 use std::{
+    io::{self, IsTerminal as _},
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -129,11 +130,17 @@ async fn first_key(control: &Control, state: &StateFolder) -> Result<()> {
     let folder = state.clone();
     let keep = move |key: &Secret| -> Result<()> { Ok(folder.keep("api-key", key.expose())?) };
     if let Some(made) = control.keys.ensure_first(keep).await.context("make the first API key")? {
-        output::note(&format!(
-            "the first API key, shown this once and kept in {}: {}",
-            state.root().join("api-key").display(),
-            made.secret.expose()
-        ));
+        let path = state.root().join("api-key");
+        let path = path.display();
+        // A file or a journal would keep it for whoever may read those.
+        output::note(&if io::stderr().is_terminal() {
+            format!(
+                "the first API key, shown this once and kept in {path}: {}",
+                made.secret.expose()
+            )
+        } else {
+            format!("the first API key is kept in {path}")
+        });
     }
     Ok(())
 }

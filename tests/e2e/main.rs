@@ -6,6 +6,8 @@ mod architecture;
 #[cfg(test)]
 mod contained;
 #[cfg(test)]
+mod field_reports;
+#[cfg(test)]
 mod sdk;
 #[cfg(test)]
 mod survives;

@@ -31,18 +31,30 @@ pub struct Appliance {
 impl Appliance {
     /// Running, with the template `base` and a pool of `warm` sandboxes.
     pub async fn start(warm: u32) -> Result<Self> {
-        Self::start_in(tempfile::Builder::new().prefix("sbxo").tempdir()?, warm).await
+        Self::start_in(folder()?, warm).await
     }
 
     /// With this folder as its state.
     pub async fn start_in(state: TempDir, warm: u32) -> Result<Self> {
+        Self::start_with(state, warm, json!({})).await
+    }
+
+    /// With more settings.
+    pub async fn start_set(warm: u32, more: Value) -> Result<Self> {
+        Self::start_with(folder()?, warm, more).await
+    }
+
+    async fn start_with(state: TempDir, warm: u32, more: Value) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let config = state.path().join("config.json");
-        let settings = json!({
+        let mut settings = json!({
             "state": state.path(),
             "port": port,
             "pool": { "size": warm },
         });
+        if let (Some(settings), Value::Object(more)) = (settings.as_object_mut(), more) {
+            settings.extend(more);
+        }
         std::fs::write(&config, settings.to_string())?;
         let url = format!("http://127.0.0.1:{port}");
         let client = Client::new(&url, "", "");
@@ -213,6 +225,14 @@ impl Appliance {
         Ok(self.server.as_ref().context("it runs")?.id())
     }
 
+    pub fn state(&self) -> &Path {
+        self.state.path()
+    }
+
+    pub(crate) fn config(&self) -> &Path {
+        &self.config
+    }
+
     fn keeper(&self) -> Result<i32> {
         for entry in std::fs::read_dir("/proc")?.flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
@@ -276,8 +296,12 @@ impl Drop for Appliance {
     }
 }
 
+fn folder() -> Result<TempDir> {
+    Ok(tempfile::Builder::new().prefix("sbxo").tempdir()?)
+}
+
 /// The program under test: next to the test binaries.
-fn binary() -> Result<PathBuf> {
+pub(crate) fn binary() -> Result<PathBuf> {
     let tests = std::env::current_exe()?;
     let target = tests.parent().and_then(Path::parent).context("target/<profile>/deps/<test>")?;
     let binary = target.join("sandboxo");

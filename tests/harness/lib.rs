@@ -4,7 +4,11 @@
 mod appliance;
 mod client;
 mod host;
+mod shared;
+mod stream;
 
 pub use appliance::Appliance;
 pub use client::{Client, Output, id};
 pub use host::{Traces, eventually};
+pub use shared::Shared;
+pub use stream::{Heard, Stream};

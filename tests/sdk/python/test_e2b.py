@@ -38,7 +38,7 @@ def test_commands_give_output_exit_codes_and_environment(sandbox):
     assert sandbox.commands.run("whoami", user="root").stdout == "root\n"
 
 
-def test_a_command_past_its_time_is_killed(sandbox):
+def test_row_09_a_command_past_its_time_is_killed(sandbox):
     with pytest.raises(TimeoutException):
         sandbox.commands.run("sleep 61", timeout=1)
     assert sandbox.commands.run("pgrep -f 'sleep 6[1]' || true").stdout == ""
@@ -119,6 +119,17 @@ def test_listing_and_life(sandbox):
     assert gone.kill()
     assert not gone.kill()
     assert not gone.is_running()
+
+
+def test_row_119_a_filter_finds_any_text():
+    values = {"k": "a b&c=ü", "100%": "+%41"}
+    marked = Sandbox.create(metadata=values)
+    try:
+        for key, value in values.items():
+            page = Sandbox.list(query=SandboxQuery(metadata={key: value}))
+            assert [s.sandbox_id for s in page.next_items()] == [marked.sandbox_id]
+    finally:
+        marked.kill()
 
 
 def test_metrics_appear(sandbox):

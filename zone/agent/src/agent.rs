@@ -7,6 +7,7 @@ use sandboxo_channel::{Claim, Response};
 use sandboxo_tasks::Tasks;
 
 use crate::{
+    account,
     filesystem::{FilesystemService, Watchers},
     guest,
     identity::Identity,
@@ -66,7 +67,16 @@ impl Agent {
         }
     }
 
-    pub(crate) fn write_names(claim: &Claim) -> io::Result<()> {
-        guest::write_names(Path::new(ETC), claim)
+    /// What the claimed sandbox's own files must say.
+    pub(crate) fn settle(&self, claim: &Claim) -> io::Result<()> {
+        let named = guest::write_names(Path::new(ETC), claim);
+        let is_known = |who: Arc<Identity>| {
+            account::NAMES.iter().all(|name| who.find_user(Some(name)).is_ok())
+        };
+        // As any other process it runs on somebody's host, whose accounts are not its to make.
+        if std::process::id() != 1 || self.identity().is_none_or(is_known) {
+            return named;
+        }
+        account::make(Path::new("/")).and(named)
     }
 }

@@ -38,7 +38,7 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
                 let is_claimed = answer == Response::Claimed;
                 send(reply, &answer).await;
                 // Behind the answer, and before anything that the zone sends next.
-                if is_claimed && Agent::write_names(&claim).is_err() {
+                if is_claimed && agent.settle(&claim).is_err() {
                     // A sandbox with a full or read-only disk is still its owner's.
                 }
             }

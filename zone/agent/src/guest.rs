@@ -151,6 +151,8 @@ pub(crate) fn limit_processes(most: u32) {
 
 /// What programs read to find themselves and others.
 pub(crate) fn write_names(etc: &Path, claim: &Claim) -> io::Result<()> {
+    // An image may be without.
+    fs::create_dir_all(etc)?;
     if !claim.hostname.is_empty() {
         replace(&etc.join("hostname"), &format!("{}\n", claim.hostname))?;
         replace(&etc.join("hosts"), &hosts(&claim.hostname))?;

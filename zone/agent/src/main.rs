@@ -2,6 +2,7 @@
 //! carries connections to ports. It speaks Connect and HTTP/1.1, over the channel to its zone and
 //! to programs inside.
 
+mod account;
 mod agent;
 mod auth;
 mod body;

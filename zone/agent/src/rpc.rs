@@ -18,7 +18,8 @@ use crate::body::{Body, full};
 
 /// The longest message that is taken: input is sent whole.
 const MESSAGE_LIMIT: usize = 256 * 1024 * 1024;
-const DEFAULT_KEEPALIVE: Duration = Duration::from_secs(90);
+/// Whatever a client asks for: proxies on the way drop what is silent for a minute.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
 pub(crate) trait Message: prost::Message + Default + Serialize + DeserializeOwned {}
 
@@ -44,10 +45,7 @@ impl Call {
             form,
             user: text(headers, header::AUTHORIZATION.as_str()).and_then(user_of),
             timeout: text(headers, "connect-timeout-ms").and_then(timeout_of),
-            keepalive: text(headers, "keepalive-ping-interval")
-                .and_then(|value| value.parse().ok())
-                .filter(|seconds| *seconds > 0)
-                .map_or(DEFAULT_KEEPALIVE, Duration::from_secs),
+            keepalive: keepalive_of(text(headers, "keepalive-ping-interval")),
             body,
             compressed,
         })
@@ -78,6 +76,11 @@ fn user_of(authorization: &str) -> Option<String> {
 fn timeout_of(value: &str) -> Option<Duration> {
     let milliseconds: u64 = value.parse().ok().filter(|_| value.len() <= 10)?;
     (milliseconds > 0).then(|| Duration::from_millis(milliseconds))
+}
+
+fn keepalive_of(asked: Option<&str>) -> Duration {
+    let seconds = asked.and_then(|value| value.parse().ok()).filter(|seconds| *seconds > 0);
+    seconds.map_or(LONGEST_SILENCE, Duration::from_secs).min(LONGEST_SILENCE)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
@@ -320,6 +323,20 @@ mod tests {
             ("99999999999", None),
         ] {
             assert_eq!(timeout_of(value), wanted, "{value}");
+        }
+    }
+
+    #[test]
+    fn row_33_no_stream_is_silent_for_as_long_as_proxies_wait() {
+        for (asked, seconds) in [
+            (None, 30),
+            (Some("50"), 30),
+            (Some("3600"), 30),
+            (Some("1"), 1),
+            (Some("0"), 30),
+            (Some("often"), 30),
+        ] {
+            assert_eq!(keepalive_of(asked), Duration::from_secs(seconds), "{asked:?}");
         }
     }
 }

@@ -82,3 +82,87 @@ async fn filters() {
         assert!(answer.body["message"].as_str().unwrap().starts_with(field), "{}", answer.body);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn row_118_three_pages_of_many_have_each_once_while_more_come() {
+    let world = World::new().await;
+    let mut created = Vec::new();
+    for _ in 0..180 {
+        created.push(world.create().await);
+    }
+    let (mut listed, mut pages) = (Vec::new(), 0);
+    let mut path = "GET /v2/sandboxes?limit=70".to_owned();
+    loop {
+        let page = world.ask(&path, "").await;
+        let some = ids(&page.body);
+        assert!(some.len() <= 70);
+        listed.extend(some);
+        pages += 1;
+        let Some(next) = page.headers.get("x-next-token") else { break };
+        path = format!("GET /v2/sandboxes?limit=70&nextToken={}", next.to_str().unwrap());
+        world.create().await;
+    }
+    listed.sort_unstable();
+    created.sort_unstable();
+    assert_eq!((pages, listed), (3, created));
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_119_any_text_can_be_filtered_by() {
+    let world = World::new().await;
+    let quote = |text: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric();
+        text.bytes().fold(String::new(), |all, byte| {
+            if plain(byte) {
+                all + &char::from(byte).to_string()
+            } else {
+                format!("{all}%{byte:02X}")
+            }
+        })
+    };
+    let values = ["a b&c=ü", "100%", "%41", "a+b", "=", "&", "\u{1f980}", "\"'\\", "", "a,b"];
+    for (number, value) in values.iter().enumerate() {
+        let body = serde_json::json!({
+            "templateID": "base", "metadata": { "k": value, "n=&": number.to_string() },
+        });
+        let made = world.ask("POST /v2/sandboxes", &body.to_string()).await;
+        assert_eq!(made.status, 201, "{value}");
+        // As the clients send it: each part quoted, and the whole twice more.
+        let number = number.to_string();
+        for pair in [[("k", *value)], [("n=&", number.as_str())]].concat() {
+            let pair = format!("{}={}", quote(&quote(pair.0)), quote(&quote(pair.1)));
+            let path = format!("GET /v2/sandboxes?metadata={}", quote(&pair));
+            let listed = world.ask(&path, "").await;
+            assert_eq!(ids(&listed.body), [made.body["sandboxID"].as_str().unwrap()], "{pair}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_119_a_filter_that_makes_no_sense_is_no_fault_of_the_server() {
+    let world = World::new().await;
+    world.create().await;
+    for filter in ["%25", "%25ZZ", "=", "&&&", "k", "k%253D%25FF", "%00=%00", "a=b&a=c"] {
+        for path in ["/v2/sandboxes", "/sandboxes"] {
+            let answer = world.ask(&format!("GET {path}?metadata={filter}"), "").await;
+            assert!(answer.status == 200 || answer.status == 400, "{filter}: {answer:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_132_the_order_is_that_of_creation_and_stays() {
+    let world = World::new().await;
+    let mut created = Vec::new();
+    for name in ["b", "B", "ä", "10", "9", "a"] {
+        let body = serde_json::json!({ "templateID": "base", "metadata": { "name": name } });
+        let made = world.ask("POST /v2/sandboxes", &body.to_string()).await;
+        created.insert(0, made.body["sandboxID"].as_str().unwrap().to_owned());
+        world.clock.advance(Duration::from_millis(5));
+    }
+    for path in ["/v2/sandboxes", "/sandboxes"] {
+        for _ in 0..3 {
+            assert_eq!(ids(&world.ask(&format!("GET {path}"), "").await.body), created, "{path}");
+        }
+    }
+}

@@ -81,7 +81,12 @@ impl Process {
 
     /// `None`: it has no terminal.
     pub(crate) fn resize(&self, size: Size) -> Option<Result<(), Errno>> {
-        self.terminal.as_ref().map(|master| super::pty::resize(master, size))
+        let master = self.terminal.as_ref()?;
+        let resized = super::pty::resize(master, size);
+        if resized.is_ok() {
+            super::pty::tell_size(master, self.pid);
+        }
+        Some(resized)
     }
 
     pub(crate) async fn over(&self) {

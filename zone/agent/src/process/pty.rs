@@ -1,14 +1,21 @@
 //! A pair of terminal ends.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
 
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, OFlag, fcntl, open},
     libc,
     pty::{PtyMaster, Winsize, grantpt, posix_openpt, ptsname_r, unlockpt},
-    sys::stat::Mode,
-    unistd::{Gid, Uid, fchown},
+    sys::{
+        signal::{Signal, killpg},
+        stat::Mode,
+    },
+    unistd::{Gid, Pid, Uid, fchown, getpgid, getsid, tcgetpgrp},
 };
 
 nix::ioctl_write_ptr_bad!(set_window_size, libc::TIOCSWINSZ, Winsize);
@@ -44,6 +51,28 @@ pub(crate) fn resize(master: &impl AsRawFd, size: Size) -> Result<(), Errno> {
     set_size(master, size)
 }
 
+/// To those in `session`, which has the terminal. gVisor sets a size and tells nobody of it, nor
+/// which group is in front; so all hear it, and it ends nobody. A kernel that knows the group in
+/// front has told it already.
+pub(crate) fn tell_size(master: &impl AsFd, session: Pid) {
+    if tcgetpgrp(master).is_ok() {
+        return;
+    }
+    for group in groups_of(session) {
+        if killpg(group, Signal::SIGWINCH).is_err() {
+            // It has just ended.
+        }
+    }
+}
+
+fn groups_of(session: Pid) -> BTreeSet<Pid> {
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw))
+        .filter(|pid| getsid(Some(*pid)) == Ok(session))
+        .filter_map(|pid| getpgid(Some(pid)).ok())
+        .collect()
+}
+
 #[expect(unsafe_code, reason = "an ioctl")]
 fn set_size(master: &impl AsRawFd, size: Winsize) -> Result<(), Errno> {
     // SAFETY: the descriptor is open as long as it is borrowed, and the size is read only.
@@ -64,4 +93,17 @@ fn into_owned(master: PtyMaster) -> OwnedFd {
     use std::os::fd::{FromRawFd, IntoRawFd};
     // SAFETY: the number was given up by its owner in the same breath.
     unsafe { OwnedFd::from_raw_fd(master.into_raw_fd()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_found_with_its_groups() {
+        let session = getsid(None).unwrap();
+        let own = getpgid(None).unwrap();
+        assert!(groups_of(session).contains(&own));
+        assert!(groups_of(Pid::from_raw(i32::MAX)).is_empty());
+    }
 }
