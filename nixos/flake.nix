@@ -29,7 +29,17 @@
           cargoBuildFlags = [ "-p" "sandboxo" ];
           # The tests need root and runsc: ./dev test.
           doCheck = false;
-          postInstall = "cp ${agent}/bin/sandboxo-agent $out/bin/";
+          nativeBuildInputs = [ pkgs.installShellFiles ];
+          postInstall = ''
+            cp ${agent}/bin/sandboxo-agent $out/bin/
+            $out/bin/sandboxo man --dir man
+            installManPage man/*.1
+            for shell in bash zsh fish; do
+              $out/bin/sandboxo completions $shell > sandboxo.$shell
+            done
+            installShellCompletion --cmd sandboxo \
+              --bash sandboxo.bash --zsh sandboxo.zsh --fish sandboxo.fish
+          '';
           meta.mainProgram = "sandboxo";
         };
 

@@ -9,7 +9,9 @@ mod copy;
 mod doctor;
 mod down;
 mod exec;
+mod history;
 mod keys;
+mod pages;
 mod sandboxes;
 mod target;
 mod templates;
@@ -68,6 +70,10 @@ pub(crate) enum Command {
         #[arg(long)]
         keep: bool,
     },
+    /// Print a script that completes this command line
+    Completions(pages::Completions),
+    /// Print the manual page, or write those of all commands
+    Man(pages::Manual),
     /// Starts every runsc and holds the sockets to the agents; the appliance starts it
     #[command(hide = true)]
     Keeper,
@@ -83,6 +89,10 @@ pub(crate) enum Sandbox {
     Exec(exec::Exec),
     /// Copy files in and out; a sandbox's path is written ID:PATH
     Cp(copy::Cp),
+    /// What happened in one, also after its end
+    Logs(history::Logs),
+    /// What one used of its processors, memory and disk
+    Metrics(history::Metrics),
     /// End them
     Kill(sandboxes::Kill),
 }
@@ -161,6 +171,8 @@ pub(crate) async fn run(context: Context, command: Command) -> Result<ExitCode> 
         Command::Sandbox(Sandbox::Create(create)) => sandboxes::create(&context, create).await?,
         Command::Sandbox(Sandbox::Ls(ls)) => sandboxes::ls(&context, ls).await?,
         Command::Sandbox(Sandbox::Kill(kill)) => return sandboxes::kill(&context, kill).await,
+        Command::Sandbox(Sandbox::Logs(logs)) => history::logs(&context, logs).await?,
+        Command::Sandbox(Sandbox::Metrics(metrics)) => history::metrics(&context, metrics).await?,
         Command::Sandbox(Sandbox::Exec(exec)) => return exec::exec(&context, exec).await,
         Command::Sandbox(Sandbox::Cp(cp)) => copy::cp(&context, cp).await?,
         Command::Template(Template::Ls) => templates::ls(&context).await?,
@@ -172,6 +184,8 @@ pub(crate) async fn run(context: Context, command: Command) -> Result<ExitCode> 
         Command::Key(Key::Rm { id }) => keys::rm(&context, &id).await?,
         Command::Doctor(ask) => return doctor::doctor(&context, ask).await,
         Command::Bench(Bench::Tti(tti)) => bench::tti(&context, tti).await?,
+        Command::Completions(asked) => pages::completions(&asked)?,
+        Command::Man(asked) => pages::manual(&asked)?,
         Command::Down { keep } => down::down(&context, keep).await?,
         Command::Config(ConfigCommand::Check(settings)) => {
             Config::load(&Flags { settings, ..context.flags })?;

@@ -85,6 +85,8 @@ fn one_crate_names_each_of_these_libraries() {
         ("sled", "appliance/spool"),
         ("rtnetlink", "zone"),
         ("clap", "appliance"),
+        ("clap_complete", "appliance"),
+        ("clap_mangen", "appliance"),
     ];
     for manifest in crate::tidy::files(|path| path.ends_with("Cargo.toml")) {
         let folder = manifest.trim_end_matches("/Cargo.toml").to_owned();

@@ -53,6 +53,17 @@ impl Target {
         json(self.ask(Method::GET, &format!("/sandboxes/{}", segment(id)))?.send().await).await
     }
 
+    /// Ended, or never there.
+    pub(crate) async fn is_gone(&self, id: &str) -> Result<bool> {
+        let answer = self.ask(Method::GET, &format!("/sandboxes/{}", segment(id)))?.send().await;
+        let answer = reached(answer)?;
+        if answer.status() == StatusCode::NOT_FOUND {
+            return Ok(true);
+        }
+        good(answer).await?;
+        Ok(false)
+    }
+
     /// `false`: there was none.
     pub(crate) async fn kill(&self, id: &str) -> Result<bool> {
         let answer = self.ask(Method::DELETE, &format!("/sandboxes/{}", segment(id)))?.send().await;
