@@ -3,6 +3,8 @@
 //! Reading is a function of values: the texts come in, and either the whole configuration or the
 //! list of everything that is wrong comes out. Only this module reads the environment.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod layers;
 mod print;
 mod reader;

@@ -20,6 +20,8 @@ use crate::{
 };
 
 mod collect;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod root;
 mod unpack;
 

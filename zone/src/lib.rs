@@ -31,6 +31,8 @@ mod teardown;
 
 pub use cgroup::CgroupError;
 pub use config::{Limits, Warm, ZoneConfig};
+#[cfg(any(test, fuzzing))]
+pub use image::fuzz;
 pub use inventory::{Inventory, InventoryError, Row, Told};
 pub use local::{LocalZone, StartError, starts_at_once};
 pub use runsc::{Features, ProbeError, RunscVersion, RuntimeFacts};

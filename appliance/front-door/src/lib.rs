@@ -8,6 +8,8 @@
 mod body;
 mod door;
 mod forward;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod header;
 mod host;
 mod refusal;

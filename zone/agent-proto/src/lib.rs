@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod connect;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod timestamp;
 
 /// Messages of `process.Process`.

@@ -8,6 +8,8 @@
 
 mod agent_end;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod link;
 mod mux;
 mod stream;
