@@ -85,10 +85,10 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let site = site.clone();
+                let (site, requests) = (site.clone(), tasks.clone());
                 tasks.spawn("http connection", |stop| async move {
                     let _seat = seat;
-                    connection(stream, peer, site, config, stop).await;
+                    connection(stream, peer, site, config, requests, stop).await;
                 });
             }
             Err(error) if concerns_one_client(&error) => {}
@@ -116,6 +116,7 @@ async fn connection(
     peer: SocketAddr,
     site: Site,
     config: ServeConfig,
+    tasks: Tasks,
     stop: Stop,
 ) {
     if let Err(error) = stream.set_nodelay(true) {
@@ -123,8 +124,8 @@ async fn connection(
     }
     let (socket, scissors) = Socket::new(stream);
     let service = service_fn(move |request: Request<Incoming>| {
-        let site = site.clone();
-        async move { Ok::<_, Infallible>(answer(site, request, peer).await) }
+        let (site, tasks) = (site.clone(), tasks.clone());
+        async move { Ok::<_, Infallible>(answer(site, request, peer, tasks).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -154,10 +155,15 @@ async fn connection(
 }
 
 /// A panic is that request's own: it answers 500, and the connection goes on.
-async fn answer(site: Site, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
+async fn answer(
+    site: Site,
+    request: Request<Incoming>,
+    peer: SocketAddr,
+    tasks: Tasks,
+) -> Response<Body> {
     let waits_for_continue = request.headers().contains_key(EXPECT);
     let (parts, body) = request.into_parts();
-    let (body, unread) = unread::watch(body);
+    let (body, unread) = unread::watch(body, tasks);
     let mut request = Request::from_parts(parts, Body::new(body));
     request.extensions_mut().insert(Peer(peer));
     let mut response = answer_or_500(site, request).await;

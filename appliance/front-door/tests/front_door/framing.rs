@@ -187,3 +187,19 @@ async fn a_refusal_of_what_does_not_come_says_that_the_connection_ends() {
         drop(within(client.read_to_end(&mut Vec::new())).await);
     }
 }
+
+/// A program that does not look at the request may have answered before the request's end comes.
+#[tokio::test]
+async fn an_answer_before_the_requests_end_does_not_cost_the_connection() {
+    let world = World::new().await;
+    let head = format!(
+        "POST /no-upgrade HTTP/1.1\r\nhost: {}\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        world.host(HTTP)
+    );
+    let mut client = world.raw(&head).await;
+    read_until(&mut client, "not for you").await;
+    within(world.programs.ended.notified()).await;
+    client.write_all(b"0\r\n\r\n").await.unwrap();
+    client.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    read_until(&mut client, "the appliance").await;
+}
