@@ -2,7 +2,12 @@
 #![no_main]
 #![allow(dead_code, unused_imports)]
 
-#[path = "../../appliance/src/config.rs"]
-mod config;
+// The folder and not the file, so that its own modules are found.
+#[path = "../../appliance/src"]
+mod appliance {
+    pub(crate) mod config;
+}
+
+use appliance::config;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| config::fuzz::settings(data));
