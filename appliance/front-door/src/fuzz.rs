@@ -63,12 +63,21 @@ pub fn head(data: &[u8]) {
     one_hop(&inside);
     assert!(inside.get_all(HOST).iter().count() <= 1);
     for name in inside.keys().map(HeaderName::as_str) {
-        let ours = name.starts_with("x-sandboxo-") || name.starts_with("e2b-");
+        let ours = name.starts_with("x-sandboxo-") || ROUTING.contains(&name);
         assert!(!ours && name != "x-api-key" && name != "authorization", "{name} crossed");
     }
     one_hop(&outward(parts.headers.clone(), StatusCode::OK));
     one_hop(&outward(parts.headers, StatusCode::SWITCHING_PROTOCOLS));
 }
+
+/// What names a sandbox, a port or a visitor to the door.
+const ROUTING: [&str; 5] = [
+    "e2b-sandbox-id",
+    "e2b-sandbox-port",
+    "e2b-traffic-access-token",
+    "x-agentenv-sandbox-id",
+    "x-agentenv-target-port",
+];
 
 /// Nothing that concerns the hop before, but an upgrade, which is said anew.
 fn one_hop(headers: &HeaderMap) {
