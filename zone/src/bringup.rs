@@ -428,7 +428,9 @@ impl Equipped {
         });
         let memory_mib = holdings.slot.shape.resources.memory_mib;
         let meminfo = host.layout.meminfo(memory_mib);
-        machine::write_meminfo(&meminfo, memory_mib).map_err(BringUpError::at("write its size"))?;
+        let scratch = holdings.paths.folder.join("meminfo");
+        machine::write_meminfo(&meminfo, &scratch, memory_mib)
+            .map_err(BringUpError::at("write its size"))?;
         let launch = Launch {
             label: container.to_string(),
             meta: String::new(),

@@ -17,8 +17,6 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::slot::write_whole;
-
 /// A thread that is made meanwhile has its maker's processors, so few looks see all of them.
 const LOOKS: usize = 16;
 
@@ -30,14 +28,16 @@ fn meminfo(memory_mib: u32) -> String {
         .concat()
 }
 
-pub(crate) fn write_meminfo(path: &Path, memory_mib: u32) -> io::Result<()> {
+/// `scratch` is the caller's own: two that start at once may both find none.
+pub(crate) fn write_meminfo(path: &Path, scratch: &Path, memory_mib: u32) -> io::Result<()> {
     if path.exists() {
         return Ok(());
     }
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    write_whole(path, meminfo(memory_mib).as_bytes())
+    fs::write(scratch, meminfo(memory_mib))?;
+    fs::rename(scratch, path)
 }
 
 /// The host's, as far as this process may use them.
