@@ -10,6 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use sandboxo_tasks::Tasks;
@@ -73,7 +74,7 @@ async fn read(mut body: Incoming) -> bool {
     let read = async {
         let mut length = 0;
         loop {
-            match std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            match body.frame().await {
                 None => return true,
                 Some(Err(_broken)) => return false,
                 Some(Ok(frame)) => length += frame.data_ref().map_or(0, Bytes::len) as u64,
