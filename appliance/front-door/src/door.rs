@@ -156,7 +156,7 @@ impl FrontDoor {
             id: owner.id.label(),
             port: AGENT_PORT,
             surface: Surface::E2bHeader,
-            path: target::path_and_query(&parts.uri).to_owned(),
+            path: target::path_and_query(&parts.uri).into_owned(),
         };
         self.pass(&data_plane, parts, body).await
     }
@@ -193,7 +193,7 @@ impl FrontDoor {
             headers.clone(),
             &Crossing {
                 method: &method,
-                uri: target::path_and_query(&uri),
+                uri: &target::path_and_query(&uri),
                 host: host(&uri, &headers),
                 scheme: "http",
                 peer: extensions.get::<Peer>().map(|peer| peer.ip()),

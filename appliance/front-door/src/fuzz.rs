@@ -50,7 +50,7 @@ pub fn head(data: &[u8]) {
     let uri = target::path_and_query(&parts.uri);
     let crossing = Crossing {
         method: &parts.method,
-        uri,
+        uri: &uri,
         host: target::authority(&parts.uri, &parts.headers).unwrap_or_default(),
         scheme: "http",
         peer: None,

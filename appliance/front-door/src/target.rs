@@ -4,6 +4,8 @@
 //! In this order: host names; `/proxy…`; `E2b-Sandbox-Id` before any path. `X-Agentenv-*` headers
 //! alone count only on paths that nothing else answers, so they're asked for separately.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, HeaderName, Method, Uri, header::HOST, request};
 use sandboxo_zone_protocol::AGENT_PORT;
 
@@ -58,7 +60,7 @@ pub(crate) fn decide(parts: &request::Parts, domains: &Domains) -> Target {
     };
     match host::route(authority, domains) {
         HostRoute::Port { port, id } => {
-            let path = path.to_owned();
+            let path = path.into_owned();
             return Target::DataPlane(DataPlane { id, port, surface: Surface::E2bHost, path });
         }
         HostRoute::Malformed(why) => return Target::Malformed(why.to_owned()),
@@ -66,7 +68,7 @@ pub(crate) fn decide(parts: &request::Parts, domains: &Domains) -> Target {
         HostRoute::Unknown => return Target::UnknownHost,
         HostRoute::Elsewhere => {}
     }
-    if let Some(inner) = below_proxy(path) {
+    if let Some(inner) = below_proxy(&path) {
         return by_headers(
             headers,
             &[AGENTENV_SANDBOX_ID, E2B_SANDBOX_ID],
@@ -83,7 +85,7 @@ pub(crate) fn decide(parts: &request::Parts, domains: &Domains) -> Target {
             &[E2B_SANDBOX_PORT],
             Some(AGENT_PORT),
             Surface::E2bHeader,
-            path.to_owned(),
+            path.into_owned(),
         );
     }
     Target::ControlPlane
@@ -101,7 +103,7 @@ pub(crate) fn decide_unmatched(parts: &request::Parts) -> Target {
         &[AGENTENV_TARGET_PORT],
         None,
         Surface::AgentEnv,
-        path_and_query(&parts.uri).to_owned(),
+        path_and_query(&parts.uri).into_owned(),
     )
 }
 
@@ -180,9 +182,13 @@ fn below_proxy(path_and_query: &str) -> Option<String> {
     }
 }
 
-/// `*` (of OPTIONS) has no path of its own.
-pub(crate) fn path_and_query(uri: &Uri) -> &str {
-    uri.path_and_query().map_or("/", |path| path.as_str())
+/// `*` (of OPTIONS) has no path of its own. An absolute target may leave the path out, and what
+/// goes on from here is no absolute one.
+pub(crate) fn path_and_query(uri: &Uri) -> Cow<'_, str> {
+    match uri.path_and_query().map_or("/", |path| path.as_str()) {
+        query if query.starts_with('?') => format!("/{query}").into(),
+        path => path.into(),
+    }
 }
 
 #[cfg(test)]
@@ -238,6 +244,12 @@ mod tests {
                 "http://8080-sbx-ord-0123456789abcdefghjk.sbx.localhost/x",
                 vec![("host", "localhost")],
                 to(ID, 8080, E2bHost, "/x"),
+            ),
+            (
+                "an absolute target without a path",
+                "http://8080-sbx-ord-0123456789abcdefghjk.sbx.localhost?x",
+                vec![],
+                to(ID, 8080, E2bHost, "/?x"),
             ),
             (
                 "a header's port",
