@@ -13,12 +13,11 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sandboxo_api_admin::ZoneFacts;
 use sandboxo_control::{Control, ControlConfig};
 use sandboxo_front_door::{Domains, FrontDoor, FrontDoorConfig, ServeConfig, Site};
-use sandboxo_model::resources;
 use sandboxo_spool::{Bounds, Spool};
 use sandboxo_store::Store;
 use sandboxo_tasks::Tasks;
-use sandboxo_zone::{Limits, LocalZone, Warm, ZoneConfig, starts_at_once};
-use sandboxo_zone_protocol::{NetworkMode, Secret, SystemClock, SystemRandom};
+use sandboxo_zone::{Limits, LocalZone, ZoneConfig, starts_at_once};
+use sandboxo_zone_protocol::{Secret, SystemClock, SystemRandom};
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 
@@ -73,7 +72,7 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool)> {
     let zone = zone_config(config, &state)?;
     let facts = ZoneFacts {
         instance: zone.instance.clone(),
-        pool_size: zone.warm.size,
+        pool_size: zone.warm,
         images: zone.state.join("images"),
     };
     let zone = LocalZone::start(zone, clock.clone(), random.clone(), tasks.clone())
@@ -157,11 +156,7 @@ pub(crate) fn zone_config(config: &Config, state: &StateFolder) -> Result<ZoneCo
         runsc: programs::runsc(config)?,
         agent: programs::agent(config)?,
         keeper: std::env::current_exe().context("find this program")?,
-        warm: Warm {
-            size: config.pool.size,
-            resources: resources::DEFAULT,
-            modes: vec![NetworkMode::Full],
-        },
+        warm: config.pool.size,
         limits: Limits {
             sandboxes: config.limits.sandboxes,
             memory_reserve_mib: config.limits.memory_reserve_mib,

@@ -21,7 +21,7 @@ use std::{
 use sandboxo_channel::{ChannelError, Claim, Hello, Request, Response, ZoneEnd, attach};
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_tasks::Stop;
-use sandboxo_zone_protocol::{CreateError, NetworkMode};
+use sandboxo_zone_protocol::{CreateError, NetworkMode, Shape};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
@@ -37,7 +37,7 @@ use crate::{
     network::{Lease, LeaseRecord, NetworkError},
     process::{Process, ProcessMark},
     runsc::RunCommand,
-    slot::{ClaimRecord, ContainerId, Shape, Slot},
+    slot::{ClaimRecord, ContainerId, Slot},
 };
 
 /// Of runsc's log and the sandbox's output, for an error.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use sandboxo_zone_protocol::{ImageDigest, NetworkMode, Region, Resources, ZoneName};
+use sandboxo_zone_protocol::{ImageDigest, Region, ZoneName};
 
 use crate::slot::ContainerId;
 
@@ -24,7 +24,9 @@ pub struct ZoneConfig {
     pub agent: PathBuf,
     /// The program that answers to `keeper --socket …`.
     pub keeper: PathBuf,
-    pub warm: Warm,
+    /// Sandboxes that wait for somebody, in all; kinds share them by how much they were asked for
+    /// lately. 0 turns the pool off.
+    pub warm: u32,
     pub limits: Limits,
     /// How long an image stays that no template has.
     pub image_grace: Duration,
@@ -32,16 +34,6 @@ pub struct ZoneConfig {
     pub resolvers: Vec<SocketAddr>,
     /// From a create's start until its agent answers.
     pub start_timeout: Duration,
-}
-
-/// The pool of connected sandboxes.
-#[derive(Debug, Clone)]
-pub struct Warm {
-    /// In all; kinds share it by how much they were asked for lately. 0 turns the pool off.
-    pub size: u32,
-    /// Kept ready of each image before anybody asks for it, in these modes.
-    pub resources: Resources,
-    pub modes: Vec<NetworkMode>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

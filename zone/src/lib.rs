@@ -30,7 +30,7 @@ mod slot;
 mod teardown;
 
 pub use cgroup::CgroupError;
-pub use config::{Limits, Warm, ZoneConfig};
+pub use config::{Limits, ZoneConfig};
 #[cfg(any(test, fuzzing))]
 pub use image::fuzz;
 pub use inventory::{Inventory, InventoryError, Row, Told};

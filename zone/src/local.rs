@@ -13,8 +13,8 @@ use sandboxo_channel::{OpenError, Target};
 use sandboxo_tasks::{Tasks, every};
 use sandboxo_zone_protocol::{
     AGENT_PORT, ByteStream, Capacity, Clock, ConnectError, CreateError, ImageDigest, ImageInfo,
-    ImportError, Measured, NetworkPolicy, Random, SandboxId, SandboxSpec, Started, Timestamp, Zone,
-    ZoneError, ZoneEvent, ZoneInfo,
+    ImportError, Measured, NetworkPolicy, Random, SandboxId, SandboxSpec, Shape, Started,
+    Timestamp, Zone, ZoneError, ZoneEvent, ZoneInfo,
 };
 use tokio::{
     io::AsyncRead,
@@ -144,7 +144,7 @@ impl LocalZone {
         let shared = Arc::new(Shared {
             host: host.clone(),
             ledger,
-            pool: Arc::new(Pool::new(config.warm.clone())),
+            pool: Arc::new(Pool::new(config.warm)),
             sandboxes: parking_lot::Mutex::default(),
         });
         adoption::adopt(&shared, held).await.map_err(folder(&host.layout.slots()))?;
@@ -281,8 +281,9 @@ impl Zone for LocalZone {
         host.images.import(tar, &*host.random).await
     }
 
-    async fn keep_warm(&self, images: Vec<ImageDigest>) -> Result<(), ZoneError> {
-        let known = images.into_iter().filter(|image| self.shared.host.images.contains(*image));
+    async fn keep_warm(&self, shapes: BTreeSet<Shape>) -> Result<(), ZoneError> {
+        let images = &self.shared.host.images;
+        let known = shapes.into_iter().filter(|shape| images.contains(shape.image));
         self.shared.pool.keep_warm(known.collect());
         Ok(())
     }

@@ -11,20 +11,18 @@ use std::{
     time::Duration,
 };
 
-use decide::{Demand, PoolMove, PoolView, apportion, decide_pool};
+use decide::{Demand, PoolMove, PoolView, decide_pool, shares};
 use parking_lot::Mutex;
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_tasks::Stop;
-use sandboxo_zone_protocol::{ImageDigest, Platform};
+use sandboxo_zone_protocol::Shape;
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     admission::Memory,
     bringup::{Connected, bring_up},
     cgroup::Weight,
-    config::Warm,
     host::Host,
-    slot::Shape,
 };
 
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
@@ -32,7 +30,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_mins(1);
 
 pub(crate) struct Pool {
-    warm: Warm,
+    size: u32,
     state: Mutex<State>,
     work: Notify,
     /// There are more of them, or fewer by its own will: who tells how many need not wait.
@@ -42,7 +40,7 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct State {
     /// Nobody has said yet; members of an earlier process are kept until then.
-    images: Option<BTreeSet<ImageDigest>>,
+    kept: Option<BTreeSet<Shape>>,
     members: BTreeMap<Shape, VecDeque<Connected>>,
     filling: BTreeMap<Shape, u32>,
     resting: BTreeMap<Shape, Rest>,
@@ -59,35 +57,37 @@ struct Rest {
 }
 
 impl Pool {
-    pub(crate) fn new(warm: Warm) -> Self {
+    pub(crate) fn new(size: u32) -> Self {
         Self {
-            warm,
+            size,
             state: Mutex::new(State::default()),
             work: Notify::new(),
             changed: Notify::new(),
         }
     }
 
-    pub(crate) fn keep_warm(&self, images: BTreeSet<ImageDigest>) {
+    pub(crate) fn keep_warm(&self, shapes: BTreeSet<Shape>) {
         let mut state = self.state.lock();
-        state.images = Some(images);
+        state.kept = Some(shapes);
         state.resting.clear();
+        drop(state);
+        self.work.notify_one();
+    }
+
+    /// Somebody wants one of this kind. Once for each create, however many members it takes.
+    pub(crate) fn ask(&self, shape: &Shape) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let (demand, at) = state.demand.entry(*shape).or_insert_with(|| (Demand::default(), now));
+        *demand = demand.after(now.duration_since(*at)).asked();
+        *at = now;
         drop(state);
         self.work.notify_one();
     }
 
     /// A member that lives, if there is one of this kind.
     pub(crate) fn take(&self, shape: &Shape) -> Option<Connected> {
-        // Waiting costs such a sandbox processor time.
-        if shape.platform == Platform::Systrap {
-            return None;
-        }
-        let now = Instant::now();
         let mut state = self.state.lock();
-        // Also of a kind that is not there: it is asked for.
-        let (demand, at) = state.demand.entry(*shape).or_insert_with(|| (Demand::default(), now));
-        *demand = demand.after(now.duration_since(*at)).claimed();
-        *at = now;
         let members = state.members.get_mut(shape)?;
         let taken = loop {
             let member = members.pop_front()?;
@@ -95,7 +95,7 @@ impl Pool {
                 break member;
             }
         };
-        state.last_claim = Some(now);
+        state.last_claim = Some(Instant::now());
         drop(state);
         self.work.notify_one();
         Some(taken)
@@ -151,13 +151,13 @@ impl Pool {
         let now = Instant::now();
         let mut surplus = Vec::new();
         let mut state = self.state.lock();
-        let images = state.images.clone()?;
+        let kept = state.kept.clone()?;
         let since_claim = state.last_claim.map(|claim| now.duration_since(claim));
         let mut again: Option<Duration> = None;
         state
             .demand
             .retain(|_, (demand, at)| !demand.after(now.duration_since(*at)).is_forgotten());
-        for (shape, wanted) in self.wanted(&state, &images, now) {
+        for (shape, wanted) in self.wanted(&state, &kept, now) {
             let members = state.members.entry(shape).or_default();
             surplus.extend(take_dead(members));
             let view = PoolView {
@@ -198,31 +198,13 @@ impl Pool {
         again
     }
 
-    /// Of every kind that is wanted or there; what lacks most comes first.
-    fn wanted(
-        &self,
-        state: &State,
-        images: &BTreeSet<ImageDigest>,
-        now: Instant,
-    ) -> Vec<(Shape, u32)> {
-        let resources = self.warm.resources;
-        let kept = images.iter().flat_map(|image| {
-            let modes = self.warm.modes.iter();
-            modes.map(move |mode| Shape {
-                image: *image,
-                resources,
-                platform: Platform::default(),
-                mode: *mode,
-            })
-        });
-        let mut kinds: BTreeMap<_, _> =
-            kept.map(|shape| (shape, (true, Demand::default()))).collect();
-        for (shape, (demand, at)) in &state.demand {
-            if images.contains(&shape.image) {
-                kinds.entry(*shape).or_default().1 = demand.after(now.duration_since(*at));
-            }
-        }
-        let mut wanted = apportion(self.warm.size, &kinds);
+    /// Of every kind that is kept or there; what lacks most comes first.
+    fn wanted(&self, state: &State, kept: &BTreeSet<Shape>, now: Instant) -> Vec<(Shape, u32)> {
+        let demand = |shape: &Shape| {
+            let asked = state.demand.get(shape);
+            asked.map_or_else(Demand::default, |(demand, at)| demand.after(now.duration_since(*at)))
+        };
+        let mut wanted = shares(self.size, kept, demand);
         for shape in state.members.keys() {
             wanted.entry(*shape).or_default();
         }

@@ -26,7 +26,7 @@ use crate::{
     events::Ledger,
     host::Host,
     pool::Pool,
-    slot::{ClaimRecord, Shape},
+    slot::ClaimRecord,
 };
 
 /// Requests that wait for one sandbox; a caller beyond waits for a place.
@@ -235,12 +235,7 @@ impl Task {
         spec: SandboxSpec,
     ) -> Result<(Connected, ClaimRecord, bool), CreateError> {
         let host = &self.shared.host;
-        let shape = Shape {
-            image: spec.image,
-            resources: spec.resources,
-            platform: spec.platform,
-            mode: spec.network.mode,
-        };
+        let shape = spec.shape();
         let claim = claim_of(&spec);
         let record = || ClaimRecord {
             id: spec.id,
@@ -248,6 +243,7 @@ impl Task {
             deadline: spec.deadline,
             network: spec.network.clone(),
         };
+        self.shared.pool.ask(&shape);
         for _try in 0..WARM_TRIES {
             let Some(mut member) = self.shared.pool.take(&shape) else { break };
             crashpoint(Point::PoolTaken);

@@ -5,13 +5,12 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use sandboxo_zone_protocol::{ImportError, NetworkMode, Platform, Resources};
+use sandboxo_zone_protocol::{ImportError, NetworkMode, Platform, Resources, Shape};
 
 use crate::{
     bringup::{BringUpError, bring_up},
     cgroup::Weight,
     host::Host,
-    slot::Shape,
 };
 
 const CLEAN_WITHIN: Duration = Duration::from_secs(5);

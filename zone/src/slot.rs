@@ -6,9 +6,7 @@
 
 use std::{fmt, fs, io, io::Write, os::unix::fs::OpenOptionsExt, path::Path, str::FromStr};
 
-use sandboxo_zone_protocol::{
-    ImageDigest, NetworkMode, NetworkPolicy, Platform, Random, Resources, SandboxId, Timestamp,
-};
+use sandboxo_zone_protocol::{NetworkPolicy, Random, SandboxId, Shape, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{config::SlotPaths, network::LeaseRecord, process::ProcessMark};
@@ -77,16 +75,6 @@ impl From<ContainerId> for String {
     }
 }
 
-/// What pool members are told apart by: mounts, resources and mode are fixed once runsc runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(crate) struct Shape {
-    pub(crate) image: ImageDigest,
-    pub(crate) resources: Resources,
-    #[serde(default, skip_serializing_if = "Platform::is_default")]
-    pub(crate) platform: Platform,
-    pub(crate) mode: NetworkMode,
-}
-
 /// One container's record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Slot {
@@ -153,7 +141,9 @@ pub(crate) fn host_boot() -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use sandboxo_zone_protocol::{SystemRandom, fake::SeededRandom};
+    use sandboxo_zone_protocol::{
+        ImageDigest, NetworkMode, Platform, Resources, SystemRandom, fake::SeededRandom,
+    };
 
     use super::*;
 

@@ -2,13 +2,13 @@
 //! that memory never runs ahead of the disk.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
 use parking_lot::RwLock;
 use sandboxo_model::{ApiKeyRecord, TeamRecord, TemplateRecord, decide};
-use sandboxo_zone_protocol::{ApiKeyId, ImageDigest, TeamId, TemplateId};
+use sandboxo_zone_protocol::{ApiKeyId, ImageDigest, Shape, TeamId, TemplateId};
 
 #[derive(Default)]
 pub(crate) struct Accounts {
@@ -85,19 +85,13 @@ impl Accounts {
         })
     }
 
-    /// Of all templates, each once, newest template first.
-    pub(crate) fn images(&self) -> Vec<ImageDigest> {
-        self.read(|maps| {
-            let mut templates: Vec<_> = maps.templates.values().collect();
-            templates.sort_by_key(|template| (template.updated_at, template.id));
-            let mut images = Vec::new();
-            for template in templates.into_iter().rev() {
-                if !images.contains(&template.image) {
-                    images.push(template.image);
-                }
-            }
-            images
-        })
+    pub(crate) fn images(&self) -> BTreeSet<ImageDigest> {
+        self.read(|maps| maps.templates.values().map(|template| template.image).collect())
+    }
+
+    /// As sandboxes of the templates start when nothing else is asked for.
+    pub(crate) fn shapes(&self) -> BTreeSet<Shape> {
+        self.read(|maps| maps.templates.values().map(|template| template.shape()).collect())
     }
 }
 

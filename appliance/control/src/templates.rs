@@ -1,6 +1,6 @@
 //! Templates: what a sandbox can start from.
 
-use std::{collections::BTreeSet, future::Future, sync::Arc};
+use std::{future::Future, sync::Arc};
 
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_model::{Field, Invalid, TemplateName, TemplateNameError, TemplateRecord, resources};
@@ -170,9 +170,9 @@ impl Templates {
         self.context.to_the_end("delete template", work).await
     }
 
-    /// Tells the zone which images to have sandboxes ready for, and which to keep at all.
+    /// Tells the zone what to have sandboxes ready of, and which images to keep at all.
     pub(crate) async fn tell_images(&self) {
-        let warm = self.context.zone.keep_warm(self.context.accounts.images());
+        let warm = self.context.zone.keep_warm(self.context.accounts.shapes());
         told(&self.context, "what to keep warm", warm).await;
         keep_images(Arc::clone(&self.context)).await;
     }
@@ -194,7 +194,7 @@ impl Templates {
 
 /// Templates may be asked for, and a live sandbox may have to be delivered again.
 pub(crate) async fn keep_images(context: Arc<Context>) {
-    let mut images: BTreeSet<_> = context.accounts.images().into_iter().collect();
+    let mut images = context.accounts.images();
     images.extend(context.index.records().iter().map(|record| record.spec.image));
     told(&context, "which images to keep", context.zone.keep_images(images)).await;
 }

@@ -6,7 +6,7 @@
 use std::{fmt, str::FromStr};
 
 use sandboxo_zone_protocol::{
-    BuildId, ImageDigest, Platform, Resources, TeamId, TemplateId, Timestamp,
+    BuildId, ImageDigest, NetworkPolicy, Platform, Resources, Shape, TeamId, TemplateId, Timestamp,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,14 @@ pub struct TemplateRecord {
     pub workdir: Option<String>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+}
+
+impl TemplateRecord {
+    /// Of a sandbox for which nobody asks anything else; egress rules are no part of it.
+    pub fn shape(&self) -> Shape {
+        let Self { image, resources, platform, .. } = *self;
+        Shape { image, resources, platform, mode: NetworkPolicy::OPEN.mode }
+    }
 }
 
 /// An alias: 1 to 128 lowercase letters, digits, `-` and `_`. Parsing lowers capitals.

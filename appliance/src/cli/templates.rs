@@ -35,8 +35,8 @@ pub(crate) struct Import {
     /// How much it may write [default: 10240]
     #[arg(long, value_name = "MIB")]
     disk_mib: Option<u32>,
-    /// `ptrace` starts programs fast and is kept warm; `systrap` is for heavy use of files and
-    /// system calls [default: ptrace]
+    /// `ptrace` starts programs fast and costs nothing while it waits; `systrap` is for heavy use
+    /// of files and system calls [default: ptrace]
     #[arg(long)]
     platform: Option<String>,
     /// Whose its commands are unless they say otherwise [default: user]

@@ -23,7 +23,7 @@ pub use id::{
 };
 pub use random::{Random, SystemRandom};
 pub use secret::Secret;
-pub use spec::{NetworkMode, NetworkPolicy, Platform, Resources, SandboxSpec};
+pub use spec::{NetworkMode, NetworkPolicy, Platform, Resources, SandboxSpec, Shape};
 pub use stream::ByteStream;
 pub use zone::{
     AGENT_PORT, Capacity, ConnectError, CreateError, ImageInfo, ImportError, Measured, Started,

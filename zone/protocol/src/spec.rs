@@ -28,6 +28,28 @@ pub struct SandboxSpec {
     pub deadline: Timestamp,
 }
 
+impl SandboxSpec {
+    pub fn shape(&self) -> Shape {
+        Shape {
+            image: self.image,
+            resources: self.resources,
+            platform: self.platform,
+            mode: self.network.mode,
+        }
+    }
+}
+
+/// What a sandbox is from its start, whoever it becomes: all of it is fixed once runsc runs. One
+/// that waits can be given to whoever asks for the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Shape {
+    pub image: ImageDigest,
+    pub resources: Resources,
+    #[serde(default, skip_serializing_if = "Platform::is_default")]
+    pub platform: Platform,
+    pub mode: NetworkMode,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Resources {
     pub vcpus: u32,

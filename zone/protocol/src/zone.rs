@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use tokio::{io::AsyncRead, sync::mpsc};
 
 use crate::{
-    ByteStream, ImageDigest, NetworkPolicy, Region, SandboxId, SandboxSpec, Timestamp, ZoneEvent,
-    ZoneName,
+    ByteStream, ImageDigest, NetworkPolicy, Region, SandboxId, SandboxSpec, Shape, Timestamp,
+    ZoneEvent, ZoneName,
 };
 
 /// Where the agent listens inside a sandbox; a connection to it ends in the agent.
@@ -48,8 +48,8 @@ pub trait Zone: Send + Sync {
         tar: Box<dyn AsyncRead + Send + Unpin>,
     ) -> Result<ImageInfo, ImportError>;
 
-    /// The images to keep sandboxes ready for; replaces the earlier list.
-    async fn keep_warm(&self, images: Vec<ImageDigest>) -> Result<(), ZoneError>;
+    /// What to keep sandboxes ready of; replaces the earlier list.
+    async fn keep_warm(&self, shapes: BTreeSet<Shape>) -> Result<(), ZoneError>;
 
     /// The images that may be asked for; replaces the earlier list. Others go after a while, once
     /// no sandbox of the zone has them.

@@ -1,6 +1,11 @@
 //! How many sandboxes of each kind wait, and when one is started. Values in, answers out.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use sandboxo_zone_protocol::{Platform, Shape};
 
 /// The host's processors can start 13 to 17 a second whatever the parallelism; more at once only
 /// makes a create that somebody waits for slower.
@@ -18,13 +23,15 @@ const HALF_LIFE: Duration = Duration::from_mins(10);
 const UNUSED: u64 = 250;
 /// Below it nobody has asked for the kind lately.
 const FORGOTTEN: u64 = 100;
+/// Of a kind that costs processor time while it waits, 1 to 3 % of a core each.
+const COSTLY_AT_MOST: u32 = 4;
 
 /// How much a kind was asked for lately, in thousandths of a claim.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Demand(u64);
 
 impl Demand {
-    pub(crate) fn claimed(self) -> Self {
+    pub(crate) fn asked(self) -> Self {
         Self(self.0 + 1000)
     }
 
@@ -44,12 +51,30 @@ impl Demand {
     }
 }
 
+/// How many of each kind are to wait. What waits for free does so before anybody asks for it, the
+/// others only while somebody does, and a few.
+pub(crate) fn shares(
+    size: u32,
+    kept: &BTreeSet<Shape>,
+    demand: impl Fn(&Shape) -> Demand,
+) -> BTreeMap<Shape, u32> {
+    let waits_for_free = |shape: &Shape| match shape.platform {
+        Platform::Ptrace => true,
+        Platform::Systrap => false,
+    };
+    let kinds = kept.iter().map(|shape| (*shape, (waits_for_free(shape), demand(shape))));
+    let mut shares = apportion(size, &kinds.collect());
+    for (shape, share) in &mut shares {
+        if !waits_for_free(shape) {
+            *share = (*share).min(COSTLY_AT_MOST);
+        }
+    }
+    shares
+}
+
 /// Shares the pool's size among kinds by demand, whole ones by the largest remainder. Each kind
 /// comes with whether it is kept ready before anybody asks for it.
-pub(crate) fn apportion<K: Ord + Copy>(
-    size: u32,
-    kinds: &BTreeMap<K, (bool, Demand)>,
-) -> BTreeMap<K, u32> {
+fn apportion<K: Ord + Copy>(size: u32, kinds: &BTreeMap<K, (bool, Demand)>) -> BTreeMap<K, u32> {
     let weight = |(kept, demand): (bool, Demand)| demand.0 + if kept { UNUSED } else { 0 };
     let total: u64 = kinds.values().map(|kind| weight(*kind)).sum();
     if total == 0 {
@@ -114,6 +139,8 @@ pub(crate) fn decide_pool(view: PoolView) -> PoolMove {
 
 #[cfg(test)]
 mod tests {
+    use sandboxo_zone_protocol::{ImageDigest, NetworkMode, Resources};
+
     use super::*;
 
     #[test]
@@ -177,7 +204,7 @@ mod tests {
         }
     }
 
-    fn shares(size: u32, kinds: &[(bool, u64)]) -> Vec<u32> {
+    fn parts(size: u32, kinds: &[(bool, u64)]) -> Vec<u32> {
         let kinds = kinds.iter().map(|(kept, demand)| (*kept, Demand(*demand))).enumerate();
         apportion(size, &kinds.collect()).into_values().collect()
     }
@@ -194,13 +221,47 @@ mod tests {
             ("a size nobody keeps, not asked for", 20, &[(true, 0), (false, 0)], &[20, 0]),
             ("no pool", 0, &[(true, 0), (true, 5_000)], &[0, 0]),
         ] {
-            assert_eq!(shares(size, kinds), expected, "{why}");
+            assert_eq!(parts(size, kinds), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_kind_waits_as_its_templates_are() {
+        let shape = |image: u8, memory_mib, platform| Shape {
+            image: ImageDigest::from_bytes([image; 32]),
+            resources: Resources { vcpus: 2, memory_mib, disk_mib: 10, pids: 100 },
+            platform,
+            mode: NetworkMode::Full,
+        };
+        let (small, large) = (shape(1, 512, Platform::Ptrace), shape(1, 4096, Platform::Ptrace));
+        let (systrap, gone) = (shape(1, 512, Platform::Systrap), shape(2, 512, Platform::Ptrace));
+        let asked = |times: usize| (0..times).fold(Demand::default(), |it, _| it.asked());
+        for (why, kept, demand, expected) in [
+            ("no template", &[][..], &[][..], &[][..]),
+            ("nobody asked yet", &[large], &[], &[(large, 20)]),
+            ("two sizes of an image", &[small, large], &[], &[(small, 10), (large, 10)]),
+            ("one is asked for", &[small, large], &[(large, 1)], &[(small, 3), (large, 17)]),
+            ("a size that no template has any more", &[large], &[(small, 9)], &[(large, 20)]),
+            ("an image that no template has any more", &[large], &[(gone, 9)], &[(large, 20)]),
+            ("it costs to wait", &[systrap], &[], &[]),
+            ("it costs, and is asked for", &[systrap], &[(systrap, 9)], &[(systrap, 4)]),
+            (
+                "beside one that waits for free",
+                &[small, systrap],
+                &[(systrap, 9)],
+                &[(small, 1), (systrap, 4)],
+            ),
+        ] {
+            let demand: BTreeMap<_, _> = demand.iter().copied().collect();
+            let of = |shape: &Shape| asked(demand.get(shape).copied().unwrap_or(0));
+            let shares = shares(20, &kept.iter().copied().collect(), of);
+            assert_eq!(shares, expected.iter().copied().collect(), "{why}");
         }
     }
 
     #[test]
     fn demand_fades() {
-        let ten = (0..10).fold(Demand::default(), |demand, _| demand.claimed());
+        let ten = (0..10).fold(Demand::default(), |demand, _| demand.asked());
         assert_eq!(ten.after(HALF_LIFE), Demand(5_000));
         assert_eq!(ten.after(Duration::ZERO), ten);
         assert!(!ten.after(HALF_LIFE * 6).is_forgotten());
@@ -238,7 +299,7 @@ mod tests {
                         starts -= 1;
                     }
                 }
-                demand[image] = demand[image].claimed();
+                demand[image] = demand[image].asked();
                 if ready[image] > 0 {
                     ready[image] -= 1;
                     hits += 1;

@@ -70,7 +70,7 @@ async fn keys_come_and_go() {
 #[tokio::test(start_paused = true)]
 async fn importing_again_replaces_the_image_and_keeps_the_id() {
     let mut world = World::new().await;
-    assert_eq!(world.zone.warm(), [world.template.image]);
+    assert_eq!(world.zone.warm(), [world.template.shape()].into());
     let sandbox = world.create().await;
     world.clock.advance(Duration::from_secs(1));
     let import = ImportTemplate {
@@ -84,9 +84,10 @@ async fn importing_again_replaces_the_image_and_keeps_the_id() {
     assert_ne!(again.build, world.template.build);
     assert_eq!(again.created_at, world.template.created_at);
     assert!(again.updated_at > again.created_at);
-    assert_eq!(world.zone.warm(), [again.image]);
+    assert_eq!(world.zone.warm(), [again.shape()].into());
     assert_eq!(world.control.templates.list(world.team), std::slice::from_ref(&again));
-    assert_eq!(world.create().await.spec.resources.vcpus, 4);
+    let spec = world.create().await.spec.clone();
+    assert_eq!((spec.resources.vcpus, spec.shape()), (4, again.shape()));
     assert_eq!(world.control.templates.full_name(&again), "default/base");
     world.restart().await;
     assert_eq!(world.control.templates.resolve(world.team, "base"), Some(again));

@@ -17,8 +17,8 @@ use tokio::{
 
 use crate::{
     ByteStream, Capacity, Clock, ConnectError, CreateError, EndReason, Ended, ImageDigest,
-    ImageInfo, ImportError, Measured, NetworkPolicy, SandboxId, SandboxSpec, Started, Timestamp,
-    Zone, ZoneError, ZoneEvent, ZoneInfo, ZoneReport, ZoneSandbox,
+    ImageInfo, ImportError, Measured, NetworkPolicy, SandboxId, SandboxSpec, Shape, Started,
+    Timestamp, Zone, ZoneError, ZoneEvent, ZoneInfo, ZoneReport, ZoneSandbox,
 };
 
 pub struct FakeZone {
@@ -37,7 +37,7 @@ struct State {
     starting: BTreeSet<SandboxId>,
     ended: BTreeMap<SandboxId, Ended>,
     images: BTreeSet<ImageDigest>,
-    warm: Vec<ImageDigest>,
+    warm: BTreeSet<Shape>,
     script: VecDeque<ScriptedCreate>,
     failing_imports: VecDeque<ImportError>,
     held: bool,
@@ -74,7 +74,7 @@ pub enum Call {
     SetDeadline(SandboxId, Timestamp),
     SetNetwork(SandboxId, NetworkPolicy),
     Acknowledge(Vec<SandboxId>),
-    KeepWarm(Vec<ImageDigest>),
+    KeepWarm(BTreeSet<Shape>),
     KeepImages(BTreeSet<ImageDigest>),
 }
 
@@ -109,7 +109,7 @@ impl FakeZone {
             starting: BTreeSet::new(),
             ended: BTreeMap::new(),
             images: BTreeSet::new(),
-            warm: Vec::new(),
+            warm: BTreeSet::new(),
             script: VecDeque::new(),
             failing_imports: VecDeque::new(),
             held: false,
@@ -237,7 +237,7 @@ impl FakeZone {
         self.state.lock().ended.values().cloned().collect()
     }
 
-    pub fn warm(&self) -> Vec<ImageDigest> {
+    pub fn warm(&self) -> BTreeSet<Shape> {
         self.state.lock().warm.clone()
     }
 
@@ -498,9 +498,9 @@ impl Zone for FakeZone {
         })
     }
 
-    async fn keep_warm(&self, images: Vec<ImageDigest>) -> Result<(), ZoneError> {
-        self.ask(Call::KeepWarm(images.clone()), |state| {
-            state.warm = images;
+    async fn keep_warm(&self, shapes: BTreeSet<Shape>) -> Result<(), ZoneError> {
+        self.ask(Call::KeepWarm(shapes.clone()), |state| {
+            state.warm = shapes;
             Ok(())
         })
     }

@@ -237,7 +237,7 @@ async fn a_host_short_of_memory_refuses_by_the_limit_and_recovers() {
     let image = import_busybox(&zone).await;
     let refused = zone.create(spec(image)).await.unwrap_err().to_string();
     assert_eq!(refused, "the zone's limit of 0 memory (MiB free) is reached");
-    zone.keep_warm(vec![image]).await.unwrap();
+    zone.keep_warm([spec(image).shape()].into()).await.unwrap();
     assert_eq!(zone.capacity().warm, 0);
     world.stop().await;
 

@@ -1,6 +1,6 @@
 //! The zone's process goes and comes back.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -13,7 +13,7 @@ use super::world::{World, health, import_busybox, next_end, report, soon, spec, 
 #[tokio::test]
 async fn sandboxes_and_pool_outlive_the_zone() {
     let mut world = World::new();
-    world.config.warm.size = 1;
+    world.config.warm = 1;
     let zone = world.start().await;
     let image = import_busybox(&zone).await;
     let fresh = world.on_host().await;
@@ -22,7 +22,7 @@ async fn sandboxes_and_pool_outlive_the_zone() {
     let quiet = spec(image);
     zone.create(networked.clone()).await.unwrap();
     zone.create(quiet.clone()).await.unwrap();
-    zone.keep_warm(vec![image]).await.unwrap();
+    zone.keep_warm([spec(image).shape()].into()).await.unwrap();
     until("one waits", async || zone.capacity().warm == 1).await;
     zone.set_deadline(quiet.id, soon(900)).await.unwrap();
     let told = report(&zone).await;
@@ -76,11 +76,11 @@ async fn a_deadline_that_passed_meanwhile_is_applied_before_anything_is_told() {
 #[tokio::test]
 async fn with_the_keeper_gone_too_nothing_is_left() {
     let mut world = World::new();
-    world.config.warm.size = 1;
+    world.config.warm = 1;
     let zone = world.start().await;
     let image = import_busybox(&zone).await;
     let before = world.on_host().await;
-    zone.keep_warm(vec![image]).await.unwrap();
+    zone.keep_warm([spec(image).shape()].into()).await.unwrap();
     let lost = spec(image);
     zone.create(lost.clone()).await.unwrap();
     until("one waits", async || zone.capacity().warm == 1).await;
@@ -167,7 +167,7 @@ fn a_zone_that_dies_in_the_middle_of_starts_leaves_nothing_for_good() {
                 zone.kill(sandbox.id).await.unwrap();
             }
             // One that was cut between its start and its claim belongs to the pool again.
-            zone.keep_warm(Vec::new()).await.unwrap();
+            zone.keep_warm(BTreeSet::new()).await.unwrap();
             world.settles_but_for_network(&before).await;
         });
     }

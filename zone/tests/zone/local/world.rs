@@ -11,7 +11,7 @@ use std::{
 
 use base64::Engine;
 use sandboxo_tasks::Tasks;
-use sandboxo_zone::{Limits, LocalZone, StartError, Warm, ZoneConfig, network::Network, tear_down};
+use sandboxo_zone::{Limits, LocalZone, StartError, ZoneConfig, network::Network, tear_down};
 use sandboxo_zone_protocol::{
     AGENT_PORT, Clock, Ended, ImageDigest, NetworkMode, NetworkPolicy, Platform, Random, Region,
     Resources, SandboxId, SandboxSpec, SystemClock, SystemRandom, Zone, ZoneCode, ZoneEvent,
@@ -72,7 +72,7 @@ impl World {
             runsc: which("runsc"),
             agent: agent(),
             keeper,
-            warm: Warm { size: 0, resources: SMALL, modes: vec![NetworkMode::None] },
+            warm: 0,
             limits: Limits { disk_reserve_mib: 64, ..Limits::default() },
             image_grace: Duration::from_mins(10),
             resolvers: Vec::new(),
