@@ -4,11 +4,13 @@
 mod appliance;
 mod client;
 mod host;
+mod scaled;
 mod shared;
 mod stream;
 
 pub use appliance::Appliance;
 pub use client::{Client, Output, id};
 pub use host::{Traces, eventually};
+pub use scaled::scaled;
 pub use shared::Shared;
 pub use stream::{Heard, Stream};

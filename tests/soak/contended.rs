@@ -2,17 +2,15 @@
 
 use anyhow::{Context as _, Result, ensure};
 use reqwest::{Method, StatusCode};
-use sandboxo_tests::{Appliance, Client, id};
+use sandboxo_tests::{Appliance, Client, id, scaled};
 use serde_json::{Value, json};
-
-const ROUNDS: usize = 12;
 
 /// 75: whoever writes last, the end of a sandbox stays its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_75_two_clients_that_kill_and_extend_agree_in_the_end() -> Result<()> {
     let appliance = Appliance::start(4).await?;
     let client = &appliance.client;
-    for _ in 0..ROUNDS {
+    for _ in 0..scaled(12, 300) {
         let sandbox = client.sandbox().await?;
         let (one, other, extended) =
             tokio::join!(client.kill(&sandbox), client.kill(&sandbox), extend(client, &sandbox),);

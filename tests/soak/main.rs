@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod contended;
 #[cfg(test)]
+mod crowd;
+#[cfg(test)]
 mod long_path;
 #[cfg(test)]
 mod rounds;

@@ -65,7 +65,7 @@ fn plan() -> Plan {
 }
 
 #[expect(clippy::print_stdout, reason = "a long run shows how far it is")]
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     println!("{text}");
 }
 

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use sandboxo_tests::{Output, Shared, eventually};
+use sandboxo_tests::{Output, Shared, eventually, scaled};
 use serde_json::{Value, json};
-
-use super::scaled;
 
 /// Far above what any of it takes.
 const CEILING: Duration = Duration::from_mins(1);

@@ -8,10 +8,8 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
 use reqwest::Method;
-use sandboxo_tests::{Client, Shared, eventually};
+use sandboxo_tests::{Client, Shared, eventually, scaled};
 use serde_json::{Value, json};
-
-use super::scaled;
 
 async fn upload(client: &Client, sandbox: &Value, path: &str, bytes: &[u8]) -> Result<()> {
     let post = client

@@ -4,10 +4,8 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, Result, ensure};
 use reqwest::{Method, StatusCode};
-use sandboxo_tests::{Appliance, Client, Shared, id};
+use sandboxo_tests::{Appliance, Client, Shared, id, scaled};
 use serde_json::{Value, json};
-
-use super::scaled;
 
 /// A template of an archive made by `script`, which finds a folder for the archive's files in `$R`
 /// and writes `$T`.

@@ -5,7 +5,7 @@ use std::{io, os::fd::OwnedFd};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::socket::{getsockopt, sockopt};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-use sandboxo_tests::{Client, Shared};
+use sandboxo_tests::{Client, Shared, scaled};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -77,7 +77,7 @@ async fn row_05_a_stream_that_is_cut_on_its_way_is_no_end() -> Result<()> {
 async fn row_43_a_long_download_is_whole_or_an_error() -> Result<()> {
     let Shared { client, .. } = Shared::get().await?;
     let sandbox = client.sandbox().await?;
-    let lines = super::scaled(1_500_000, 200_000_000);
+    let lines = scaled(1_500_000, 200_000_000);
     let written = client.run(&sandbox, &format!("seq {lines} > big && stat -c %s big")).await?;
     let mut answer = download(&client, &sandbox).await?;
     ensure!(answer.content_length() == Some(written.stdout.trim().parse()?));

@@ -4,6 +4,7 @@
 
 mod accounts;
 mod create;
+mod crowd;
 mod full;
 mod images;
 mod kill;
