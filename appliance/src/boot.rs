@@ -70,14 +70,18 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool)> {
 
     let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
     let zone = zone_config(config, &state)?;
-    let facts = ZoneFacts {
+    let mut facts = ZoneFacts {
         instance: zone.instance.clone(),
         pool_size: zone.warm,
         images: zone.state.join("images"),
+        build: zone.build.clone(),
+        keeper_build: Arc::new(String::new),
     };
     let zone = LocalZone::start(zone, clock.clone(), random.clone(), tasks.clone())
         .await
         .context("start the zone; `sandboxo doctor` may know more")?;
+    let keeper = zone.clone();
+    facts.keeper_build = Arc::new(move || keeper.keeper_build());
     let spool = Spool::open(&state.spool(), bounds(config));
     let control = ControlConfig { starts_at_once: starts_at_once(), ..ControlConfig::default() };
     let control = Control::start(
@@ -147,6 +151,7 @@ async fn first_key(control: &Control, state: &StateFolder) -> Result<()> {
 /// What zone `local1` is told. `down` needs it without a zone.
 pub(crate) fn zone_config(config: &Config, state: &StateFolder) -> Result<ZoneConfig> {
     let instance = instance(state.root());
+    let program = std::env::current_exe().context("find this program")?;
     Ok(ZoneConfig {
         name: config.zone.name.clone(),
         region: config.region,
@@ -155,7 +160,8 @@ pub(crate) fn zone_config(config: &Config, state: &StateFolder) -> Result<ZoneCo
         instance,
         runsc: programs::runsc(config)?,
         agent: programs::agent(config)?,
-        keeper: std::env::current_exe().context("find this program")?,
+        build: programs::build(&program)?,
+        keeper: program,
         warm: config.pool.size,
         limits: Limits {
             sandboxes: config.limits.sandboxes,

@@ -1,10 +1,18 @@
 //! Where programs are found.
 
-use std::path::{Path, PathBuf};
+use std::{
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::config::{self, Config};
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    config::{self, Config},
+    hex::hex,
+};
 
 /// A name is looked up on `PATH`, and where root's programs are, which some shells of root leave
 /// out; a path is only made absolute.
@@ -36,9 +44,32 @@ pub(crate) fn agent(config: &Config) -> Result<PathBuf> {
     Ok(own.with_file_name("sandboxo-agent"))
 }
 
+/// Tells one installed program from the next: versions are the same for long, and reading all of
+/// it would take longer than starting it.
+pub(crate) fn build(program: &Path) -> Result<String> {
+    let file = std::fs::metadata(program).with_context(|| program.display().to_string())?;
+    let parts = [file.dev(), file.ino(), file.size()].map(u64::to_le_bytes);
+    let times = [file.mtime(), file.mtime_nsec()].map(i64::to_le_bytes);
+    let digest = Sha256::digest([parts.concat(), times.concat()].concat());
+    Ok(format!("{}-{}", env!("CARGO_PKG_VERSION"), hex(digest.get(..4).unwrap_or_default())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_file_is_another_build() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = ["first", "second"].map(|name| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, "the same").unwrap();
+            path
+        });
+        assert_eq!(build(&first).unwrap(), build(&first).unwrap());
+        assert_ne!(build(&first).unwrap(), build(&second).unwrap());
+        assert!(build(Path::new("/no/such")).is_err());
+    }
 
     #[test]
     fn names_are_looked_up_and_paths_are_not() {

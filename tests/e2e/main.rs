@@ -13,3 +13,5 @@ mod sdk;
 mod survives;
 #[cfg(test)]
 mod tidy;
+#[cfg(test)]
+mod upgrade;

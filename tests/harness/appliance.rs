@@ -22,6 +22,7 @@ use crate::{Client, Traces, eventually};
 pub struct Appliance {
     state: TempDir,
     config: PathBuf,
+    program: PathBuf,
     port: u16,
     server: Option<Child>,
     pub client: Client,
@@ -58,8 +59,9 @@ impl Appliance {
         std::fs::write(&config, settings.to_string())?;
         let url = format!("http://127.0.0.1:{port}");
         let client = Client::new(&url, "", "");
-        let mut appliance =
-            Self { state, config, port, server: None, client, instance: String::new() };
+        let program = binary()?;
+        let instance = String::new();
+        let mut appliance = Self { state, config, program, port, server: None, client, instance };
         appliance.serve().await?;
         let read = |name: &str| -> Result<String> {
             let path = appliance.state.path().join(name);
@@ -98,7 +100,7 @@ impl Appliance {
     /// Starts the server on the same state.
     pub fn spawn(&mut self) -> Result<()> {
         let log = std::fs::File::options().create(true).append(true).open(self.log())?;
-        let server = Command::new(binary()?)
+        let server = Command::new(&self.program)
             .arg("serve")
             .arg("--config")
             .arg(&self.config)
@@ -108,6 +110,14 @@ impl Appliance {
             .stderr(log)
             .spawn()?;
         self.server = Some(server);
+        Ok(())
+    }
+
+    /// The next start is of another program: the same one in another file.
+    pub fn install(&mut self, name: &str) -> Result<()> {
+        let program = self.state.path().join(name);
+        std::fs::copy(binary()?, &program)?;
+        self.program = program;
         Ok(())
     }
 
@@ -233,7 +243,7 @@ impl Appliance {
         &self.config
     }
 
-    fn keeper(&self) -> Result<i32> {
+    pub fn keeper(&self) -> Result<i32> {
         for entry in std::fs::read_dir("/proc")?.flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
@@ -245,6 +255,20 @@ impl Appliance {
             }
         }
         anyhow::bail!("no keeper of {}", self.instance)
+    }
+
+    /// The process on the host that a sandbox is.
+    pub fn sentry(&self, sandbox: &Value) -> Result<i32> {
+        let id = crate::id(sandbox)?.replace('-', "_");
+        for slot in std::fs::read_dir(self.state().join("zone/slots"))? {
+            let Ok(text) = std::fs::read(slot?.path().join("slot.json")) else { continue };
+            let slot: Value = serde_json::from_slice(&text)?;
+            if slot.pointer("/claim/id").and_then(Value::as_str) == Some(&id) {
+                let pid = slot.pointer("/process/pid").and_then(Value::as_i64);
+                return Ok(i32::try_from(pid.context("it runs")?)?);
+            }
+        }
+        anyhow::bail!("no slot of {id}")
     }
 
     /// The command line program, against this appliance.
@@ -260,7 +284,7 @@ impl Appliance {
     }
 
     pub fn command(&self, args: &[&str]) -> Result<Command> {
-        let mut command = Command::new(binary()?);
+        let mut command = Command::new(&self.program);
         command.args(args).env("SANDBOXO_CONFIG", &self.config).env_remove("E2B_API_URL");
         Ok(command)
     }

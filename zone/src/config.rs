@@ -24,6 +24,8 @@ pub struct ZoneConfig {
     pub agent: PathBuf,
     /// The program that answers to `keeper --socket …`.
     pub keeper: PathBuf,
+    /// Tells that program from others: a keeper of another build becomes this one.
+    pub build: String,
     /// Sandboxes that wait for somebody, in all; kinds share them by how much they were asked for
     /// lately. 0 turns the pool off.
     pub warm: u32,

@@ -31,6 +31,8 @@ const QUEUE: usize = 64;
 pub struct KeeperConfig {
     /// What has `keeper` as its first argument: usually this executable.
     pub program: PathBuf,
+    /// Tells this program from others that the keeper may be running.
+    pub build: String,
     pub socket: PathBuf,
     pub log: PathBuf,
     /// Some builds of runsc can't start a network on newer kernels with them in sight. The keeper
@@ -119,6 +121,8 @@ pub enum WaitError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     pub identity: Identity,
+    /// Which program the keeper runs, by the name that its zone gave it.
+    pub build: String,
     pub connected: bool,
     /// How often a dead keeper has been replaced. Channels did not notice.
     pub replaced: u32,
@@ -129,6 +133,8 @@ pub struct Standing {
 
 #[derive(Clone)]
 pub struct Keeper {
+    /// The name of the program that it should run.
+    build: String,
     commands: mpsc::Sender<Command>,
     standing: watch::Receiver<Standing>,
 }
@@ -141,9 +147,10 @@ impl Keeper {
     ) -> Result<(Self, Vec<Held>), KeeperError> {
         let connection = connect::connect_or_start(&config, None).await?;
         let (commands, queue) = mpsc::channel(QUEUE);
+        let build = config.build.clone();
         let (owner, standing, held) = Owner::new(config, connection)?;
         tasks.spawn("keeper", |stop| owner.run(queue, stop));
-        Ok((Self { commands, standing }, held))
+        Ok((Self { build, commands, standing }, held))
     }
 
     /// Unchanged as long as held channels are.
@@ -198,6 +205,24 @@ impl Keeper {
     pub async fn release(&self, label: &str) -> Result<(), CallError> {
         let label = label.to_owned();
         self.call(|reply| Command::Release { label, reply }).await
+    }
+
+    /// Has a keeper that runs another program become this one's. What it holds and has started
+    /// stays as it is, and so does the keeper if this fails. `false`: it runs this one already.
+    pub async fn upgrade(&self) -> Result<bool, CallError> {
+        if self.standing.borrow().build == self.build {
+            return Ok(false);
+        }
+        let upgraded = self.call(|reply| Command::Upgrade { reply }).await;
+        if matches!(upgraded, Err(CallError::Lost)) {
+            // Another takes its place, and is of this build.
+            let mut standing = self.standing.clone();
+            let back = standing.wait_for(|now| now.connected && now.build == self.build);
+            if timeout(CALL_TIMEOUT, back).await.is_ok_and(|back| back.is_ok()) {
+                return Ok(true);
+            }
+        }
+        upgraded.map(|()| true)
     }
 
     /// Ends the keeper, which kills nothing. Resolves once its socket is gone.

@@ -106,12 +106,14 @@ impl LocalZone {
         let network = Network::start(network, &tasks).await?;
         let keeper = KeeperConfig {
             program: config.keeper.clone(),
+            build: config.build.clone(),
             socket: layout.keeper_socket(),
             log: layout.keeper_log(),
             hide_proc_sys_net: runsc.needs_hidden_proc_sys_net(&kernel),
             cgroups: cgroups.group(KEEPER_GROUP).folders(),
         };
         let (keeper, held) = Keeper::connect_or_start(keeper, &tasks).await?;
+        upgrade(&keeper).await;
 
         let (janitor, queue) = Janitor::new(tasks.stop());
         let tools = Arc::new(Tools {
@@ -178,6 +180,11 @@ impl LocalZone {
 
     pub fn facts(&self) -> &RuntimeFacts {
         &self.facts
+    }
+
+    /// Which program the keeper runs.
+    pub fn keeper_build(&self) -> String {
+        self.shared.host.keeper.standing().borrow().build.clone()
     }
 
     pub fn capacity(&self) -> Capacity {
@@ -291,6 +298,22 @@ impl Zone for LocalZone {
     async fn keep_images(&self, images: BTreeSet<ImageDigest>) -> Result<(), ZoneError> {
         let kept = self.shared.host.images.keep(&images);
         kept.map_err(|error| ZoneError::Internal(Box::new(error)))
+    }
+}
+
+/// An old keeper does all that this zone needs of it, so it is no reason not to start.
+async fn upgrade(keeper: &Keeper) {
+    let before = keeper.standing().borrow().build.clone();
+    match keeper.upgrade().await {
+        Ok(false) => {}
+        Ok(true) => {
+            let now = keeper.standing().borrow().build.clone();
+            tracing::info!(before, now, "the keeper is this program now");
+        }
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(keeper = before, error, "the keeper goes on as the program that it is");
+        }
     }
 }
 

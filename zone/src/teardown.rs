@@ -74,6 +74,7 @@ async fn end_keeper(config: &ZoneConfig, layout: &Layout, cgroups: &Cgroups) {
         let tasks = Tasks::new();
         let keeper = KeeperConfig {
             program: config.keeper.clone(),
+            build: config.build.clone(),
             socket: layout.keeper_socket(),
             log: layout.keeper_log(),
             hide_proc_sys_net: false,

@@ -1,5 +1,7 @@
 //! `GET /zone`: what it is and how full.
 
+use std::sync::Arc;
+
 use axum::{Json, extract::State};
 use sandboxo_zone_protocol::Capacity;
 use serde::Serialize;
@@ -7,7 +9,7 @@ use serde::Serialize;
 use crate::{AdminError, Operator, Surface};
 
 /// What the binary knows of the zone that it runs in itself.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ZoneFacts {
     /// Stands in the name of everything that it makes on the host.
     pub instance: String,
@@ -15,6 +17,10 @@ pub struct ZoneFacts {
     pub pool_size: u32,
     /// The folder with its images.
     pub images: std::path::PathBuf,
+    /// Which program the appliance is.
+    pub build: String,
+    /// Which one its keeper is.
+    pub keeper_build: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
 #[derive(Serialize)]
@@ -27,6 +33,8 @@ pub(crate) struct View {
     instance: String,
     pool_size: u32,
     images: std::path::PathBuf,
+    build: String,
+    keeper_build: String,
     capacity: Option<CapacityView>,
 }
 
@@ -47,7 +55,7 @@ pub(crate) async fn show(
     _operator: Operator,
 ) -> Result<Json<View>, AdminError> {
     let status = surface.control.zones.list().into_iter().next().ok_or(AdminError::Unavailable)?;
-    let ZoneFacts { instance, pool_size, images } = (*surface.zone).clone();
+    let ZoneFacts { instance, pool_size, images, build, keeper_build } = (*surface.zone).clone();
     Ok(Json(View {
         name: status.info.name.to_string(),
         region: status.info.region.to_string(),
@@ -56,6 +64,8 @@ pub(crate) async fn show(
         instance,
         pool_size,
         images,
+        build,
+        keeper_build: keeper_build(),
         capacity: status.capacity.map(|(capacity, told_at)| {
             let Capacity { running, limit, warm, free_memory_mib, free_disk_mib } = capacity;
             let told_at = told_at.to_string();

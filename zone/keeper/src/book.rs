@@ -14,6 +14,14 @@ pub(crate) struct Book<C> {
     commands: BTreeSet<i32>,
 }
 
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Saved<C> {
+    pub(crate) identity: Identity,
+    pub(crate) met: bool,
+    pub(crate) held: Vec<(Label, C)>,
+    pub(crate) commands: Vec<i32>,
+}
+
 impl<C: Clone> Book<C> {
     pub(crate) fn new(boot_id: String) -> Self {
         Self {
@@ -22,6 +30,29 @@ impl<C: Clone> Book<C> {
             held: BTreeMap::new(),
             commands: BTreeSet::new(),
         }
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// For the program that this one becomes; `number` gives a channel's.
+    pub(crate) fn save<N>(&self, number: impl Fn(&C) -> N) -> Saved<N> {
+        let held = self.held.iter().map(|(label, (meta, channel))| {
+            (Label { label: label.clone(), meta: meta.clone() }, number(channel))
+        });
+        Saved {
+            identity: self.identity.clone(),
+            met: self.met,
+            held: held.collect(),
+            commands: self.commands.iter().copied().collect(),
+        }
+    }
+
+    pub(crate) fn restore(saved: Saved<C>) -> Self {
+        let Saved { identity, met, held, commands } = saved;
+        let held = held.into_iter().map(|(Label { label, meta }, one)| (label, (meta, one)));
+        Self { identity, met, held: held.collect(), commands: commands.into_iter().collect() }
     }
 
     /// Who we are to this connection.
@@ -120,6 +151,21 @@ mod tests {
         let mut book = Book::<()>::new("own".into());
         let identity = book.greet(&greeting(Some(("other", 9))));
         assert_eq!(identity, Identity { boot_id: "other".into(), epoch: 10 });
+    }
+
+    #[test]
+    fn a_restored_book_is_the_same_one() {
+        let mut book = Book::new("own".into());
+        book.greet(&greeting(None));
+        book.hold(label("a"), 1).unwrap();
+        book.started(7);
+        let saved = book.save(|channel| *channel);
+        let mut again = Book::restore(book.save(|channel| *channel));
+        assert_eq!(again.save(|channel| *channel), saved);
+        let identity = again.greet(&greeting(Some(("other", 9))));
+        assert_eq!(identity, Identity { boot_id: "own".into(), epoch: 2 });
+        assert_eq!(again.get("a"), Some(&1));
+        assert!(again.ended(7));
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub mod protocol;
 mod server;
 mod setup;
 mod spawn;
+mod state;
+mod upgrade;
 pub mod wire;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -20,17 +22,34 @@ use std::{ffi::OsString, process::ExitCode};
 /// parent once the keeper answers at its socket; the keeper itself goes on in the background.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args = match args::Args::parse(args) {
-        Ok(args) => args,
+        Ok(args::Asked::Serve(args)) => args,
+        Ok(args::Asked::Reads(format)) if state::reads(format) => {
+            return ExitCode::from(upgrade::READS);
+        }
+        Ok(args::Asked::Reads(_)) => return ExitCode::FAILURE,
         Err(error) => {
             log::line(&format!("{error}\n{}", args::USAGE));
             return ExitCode::from(2);
         }
     };
-    match setup::start(&args) {
+    if let Some(memory) = args.resume {
+        return match server::Server::resume(args, memory) {
+            Ok(mut resumed) => {
+                resumed.serve();
+                ExitCode::SUCCESS
+            }
+            // The zone sees the connection end, and gives its channels to another keeper.
+            Err(error) => {
+                log::error(&error);
+                ExitCode::FAILURE
+            }
+        };
+    }
+    match setup::start(args) {
         Ok(setup::Started::Parent) => ExitCode::SUCCESS,
         Ok(setup::Started::Failed) => ExitCode::FAILURE,
         Ok(setup::Started::Keeper(mut ready)) => {
-            ready.serve(&args);
+            ready.serve();
             ExitCode::SUCCESS
         }
         Err(error) => {

@@ -7,16 +7,21 @@
 //!  Hold, Spawn, Release, ShutDown ►
 //!         ◄──────────────────────  Spawned (channel beside it) | Failed | Done, by call number
 //!         ◄──────────────────────  Exited
+//!  Upgrade ──────────────────────►  asks the program, and becomes it
+//!         ◄──────────────────────  Done (by the new program) | Failed (by the old)
 //! ```
 //!
 //! One zone at a time: another that connects waits until the first has gone.
+//!
+//! A zone of another protocol is welcomed with the keeper's number and nothing more, and may only
+//! ask for an upgrade. So `Hello`, `Welcome`, `Upgrade` and its answers never lose a field.
 
-use std::{fmt, io, path::PathBuf};
+use std::{fmt, io, os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitStatus};
 
 use serde::{Deserialize, Serialize};
 
 /// Grows when a message changes its meaning.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// The kernel takes 253 descriptors a message; this many labels stay below [`MAX_MESSAGE`] too.
 pub const BATCH: usize = 64;
 pub const MAX_MESSAGE: usize = 128 * 1024;
@@ -41,6 +46,14 @@ pub enum ToKeeper {
     Release {
         call: u64,
         label: String,
+    },
+    /// The keeper becomes this program, with all that it holds and has started.
+    Upgrade {
+        call: u64,
+        /// Absolute.
+        program: PathBuf,
+        /// The zone's name for it.
+        build: String,
     },
     /// The keeper ends. What it started goes on.
     ShutDown {
@@ -127,6 +140,8 @@ pub enum FromKeeper {
     Welcome {
         protocol: u32,
         identity: Identity,
+        /// What the zone that started this program called it.
+        build: String,
     },
     Holding {
         held: Vec<Label>,
@@ -165,6 +180,13 @@ pub enum Failure {
     #[error("start {program}: {step}{}{target}: {}", if target.is_empty() { "" } else { " " },
         io::Error::from_raw_os_error(*errno), program = program.display())]
     Start { program: PathBuf, step: Step, target: String, errno: i32 },
+    #[error("{} does not read what this keeper hands over (format {format}); asked, it ended with {}",
+        program.display(), ExitStatus::from_raw(*status))]
+    Unread { program: PathBuf, format: u32, status: i32 },
+    #[error("another program was to be asked instead")]
+    Overtaken,
+    #[error("the keeper is ending")]
+    Ending,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,6 +205,7 @@ pub enum Step {
     SetProcessors,
     SetOomScore,
     SetStdio,
+    HandOver,
     Exec,
 }
 
@@ -202,6 +225,7 @@ impl fmt::Display for Step {
             Self::SetProcessors => "choose its processors",
             Self::SetOomScore => "set the OOM score",
             Self::SetStdio => "set standard input and output",
+            Self::HandOver => "hand over what is held",
             Self::Exec => "execute it",
         })
     }
@@ -219,6 +243,12 @@ mod tests {
             target: target.into(),
             errno: 2,
         };
+        let unread = Failure::Unread { program: "/bin/x".into(), format: 3, status: 256 };
+        assert_eq!(
+            unread.to_string(),
+            "/bin/x does not read what this keeper hands over (format 3); asked, it ended with \
+             exit status: 1"
+        );
         assert_eq!(
             failure(Step::Exec, "").to_string(),
             "start /bin/x: execute it: No such file or directory (os error 2)"
@@ -248,6 +278,10 @@ mod tests {
                 r#"{"kind":"hold","call":1,"held":[{"label":"a","meta":"m"}]}"#,
             ),
             (
+                ToKeeper::Upgrade { call: 4, program: "/p".into(), build: "n".into() },
+                r#"{"kind":"upgrade","call":4,"program":"/p","build":"n"}"#,
+            ),
+            (
                 ToKeeper::Release { call: 2, label: "a".into() },
                 r#"{"kind":"release","call":2,"label":"a"}"#,
             ),
@@ -261,8 +295,9 @@ mod tests {
                 FromKeeper::Welcome {
                     protocol: 1,
                     identity: Identity { boot_id: "b".into(), epoch: 4 },
+                    build: "n".into(),
                 },
-                r#"{"kind":"welcome","protocol":1,"identity":{"boot_id":"b","epoch":4}}"#,
+                r#"{"kind":"welcome","protocol":1,"identity":{"boot_id":"b","epoch":4},"build":"n"}"#,
             ),
             (FromKeeper::Ready, r#"{"kind":"ready"}"#),
             (FromKeeper::Spawned { call: 1, pid: 9 }, r#"{"kind":"spawned","call":1,"pid":9}"#),

@@ -1,5 +1,7 @@
 //! The keeper's one loop: whatever its descriptors say is done in turn.
 
+mod upgrade;
+
 use std::{
     collections::{BTreeSet, VecDeque},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -12,6 +14,8 @@ use nix::{
     sys::socket::{MsgFlags, SockFlag, accept4, send},
 };
 
+use upgrade::Asking;
+
 use crate::{
     args::Args,
     book::Book,
@@ -20,6 +24,7 @@ use crate::{
     protocol::{Failure, FromKeeper, Greeting, Launch, MAX_MESSAGE, PROTOCOL, Stdin, ToKeeper},
     setup::Sockets,
     spawn::{self, Starting},
+    state::Zone,
     wire::{self, Packet, Receiver},
 };
 
@@ -29,6 +34,7 @@ const MOST_UNREAD: usize = 4096;
 const PAUSE: u16 = 100;
 
 pub(crate) struct Server {
+    args: Args,
     sockets: Sockets,
     book: Book<Rc<OwnedFd>>,
     connection: Option<Connection>,
@@ -39,6 +45,7 @@ pub(crate) struct Server {
     detached: Vec<u8>,
     receiver: Receiver,
     views: Views,
+    asking: Option<Asking>,
     accept_later: bool,
     ending: bool,
 }
@@ -46,7 +53,7 @@ pub(crate) struct Server {
 struct Connection {
     number: u64,
     socket: OwnedFd,
-    greeted: bool,
+    zone: Zone,
     outbox: VecDeque<(Vec<u8>, Vec<Rc<OwnedFd>>)>,
 }
 
@@ -65,6 +72,8 @@ enum ConnectionError {
     Parse(#[source] serde_json::Error),
     #[error("it did not say hello first")]
     NoHello,
+    #[error("it speaks another protocol, and asked for more than an upgrade")]
+    Foreign,
     #[error("answer it")]
     Send(#[source] Errno),
     #[error("it does not read its answers")]
@@ -82,9 +91,9 @@ enum Source {
 }
 
 impl Server {
-    pub(crate) fn new(sockets: Sockets) -> Self {
-        let book = Book::new(sockets.boot_id.clone());
+    pub(crate) fn new(args: Args, sockets: Sockets, book: Book<Rc<OwnedFd>>) -> Self {
         Self {
+            args,
             sockets,
             book,
             connection: None,
@@ -94,12 +103,15 @@ impl Server {
             detached: Vec::new(),
             receiver: Receiver::new(MAX_MESSAGE),
             views: Views::default(),
+            asking: None,
             accept_later: false,
             ending: false,
         }
     }
 
-    pub(crate) fn serve(&mut self, args: &Args) {
+    pub(crate) fn serve(&mut self) {
+        // Some may have died while one program became another.
+        self.reap();
         loop {
             for source in self.wait() {
                 match source {
@@ -115,7 +127,7 @@ impl Server {
                 break;
             }
         }
-        if let Err(error) = std::fs::remove_file(&args.socket) {
+        if let Err(error) = std::fs::remove_file(&self.args.socket) {
             log::error(&error);
         }
         log::line("ended as asked");
@@ -176,7 +188,7 @@ impl Server {
                 self.connection = Some(Connection {
                     number: self.connections,
                     socket,
-                    greeted: false,
+                    zone: Zone::Silent,
                     outbox: VecDeque::new(),
                 });
             }
@@ -207,8 +219,12 @@ impl Server {
                 (serde_json::from_slice(bytes).map_err(ConnectionError::Parse)?, descriptors)
             }
         };
-        if !connection.greeted && !matches!(message, ToKeeper::Hello(_)) {
-            return Err(ConnectionError::NoHello);
+        match (connection.zone, &message) {
+            (_, ToKeeper::Hello(_))
+            | (Zone::Greeted, _)
+            | (Zone::Foreign, ToKeeper::Upgrade { .. }) => {}
+            (Zone::Silent, _) => return Err(ConnectionError::NoHello),
+            (Zone::Foreign, _) => return Err(ConnectionError::Foreign),
         }
         match message {
             ToKeeper::Hello(greeting) => self.greet(greeting),
@@ -229,6 +245,7 @@ impl Server {
                 self.untold.remove(&label);
                 self.answer(call, Ok(()));
             }
+            ToKeeper::Upgrade { call, program, build } => self.upgrade(call, program, build),
             ToKeeper::ShutDown { call } => {
                 self.answer(call, Ok(()));
                 self.ending = true;
@@ -238,15 +255,23 @@ impl Server {
     }
 
     fn greet(&mut self, greeting: Greeting) {
+        let same = greeting.protocol == PROTOCOL;
+        if let Some(connection) = &mut self.connection {
+            connection.zone = if same { Zone::Greeted } else { Zone::Foreign };
+        }
+        let build = self.args.build.clone();
+        if !same {
+            log::line(&format!("a zone of protocol {} is here", greeting.protocol));
+            let identity = self.book.identity().clone();
+            return self
+                .say(&FromKeeper::Welcome { protocol: PROTOCOL, identity, build }, Vec::new());
+        }
         let identity = self.book.greet(&greeting);
         log::line(&format!("zone here, epoch {}", identity.epoch));
         self.detached = greeting.detached;
         // The zone is here, so nobody has to be told that it isn't.
         self.untold.clear();
-        if let Some(connection) = &mut self.connection {
-            connection.greeted = true;
-        }
-        self.say(&FromKeeper::Welcome { protocol: PROTOCOL, identity }, Vec::new());
+        self.say(&FromKeeper::Welcome { protocol: PROTOCOL, identity, build }, Vec::new());
         for (held, channels) in self.book.batches() {
             self.say(&FromKeeper::Holding { held }, channels);
         }
@@ -281,9 +306,14 @@ impl Server {
         let at = self.starting.iter().position(|one| one.starting.pid == pid);
         let Some(mut launching) = at.map(|at| self.starting.swap_remove(at)) else { return };
         let result = launching.starting.settle();
+        let asks = self.asking.as_ref().is_some_and(|asking| asking.pid == pid);
+        if asks && result.is_ok() {
+            return;
+        }
         let label = launching.label.as_deref();
         let channel = label.and_then(|label| self.book.get(label)).cloned();
         if result.is_err() {
+            self.asking.take_if(|_| asks);
             self.book.ended(pid);
             if let Some(label) = label {
                 self.book.release(label);
@@ -307,7 +337,10 @@ impl Server {
         while let Some((pid, status)) = reap_one() {
             // It may have died on its way to the program.
             self.settle(pid);
-            if self.book.ended(pid) {
+            if let Some(asking) = self.asking.take_if(|asking| asking.pid == pid) {
+                self.asked(asking, status);
+            }
+            if self.book.ended(pid) && self.is_greeted() {
                 self.say(&FromKeeper::Exited { pid, status }, Vec::new());
             }
         }
@@ -322,8 +355,12 @@ impl Server {
         self.say(&message, Vec::new());
     }
 
+    fn is_greeted(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.zone == Zone::Greeted)
+    }
+
     fn say(&mut self, message: &FromKeeper, channels: Vec<Rc<OwnedFd>>) {
-        let Some(connection) = self.connection.as_mut().filter(|zone| zone.greeted) else { return };
+        let Some(connection) = &mut self.connection else { return };
         match serde_json::to_vec(message) {
             Ok(bytes) => connection.outbox.push_back((bytes, channels)),
             Err(error) => log::error(&error),
@@ -358,7 +395,9 @@ impl Server {
         let Some(connection) = self.connection.take() else { return };
         let why = error.map_or_else(|| "it closed".to_owned(), |error| log::chain(error));
         log::line(&format!("zone gone: {why}"));
-        if connection.greeted && !self.detached.is_empty() {
+        // Only it would have heard the answer.
+        self.stop_asking();
+        if connection.zone == Zone::Greeted && !self.detached.is_empty() {
             for label in self.book.labels() {
                 self.tell_detached(&label);
             }

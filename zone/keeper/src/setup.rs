@@ -28,6 +28,7 @@ use nix::{
 
 use crate::{
     args::Args,
+    book::Book,
     log,
     mounts::{self, MountError},
     server::Server,
@@ -71,12 +72,11 @@ pub(crate) enum SetupError {
 pub(crate) struct Sockets {
     pub(crate) listener: OwnedFd,
     pub(crate) signals: SignalFd,
-    pub(crate) boot_id: String,
     /// Held as long as the process lives.
-    pub(crate) _lock: Flock<File>,
+    pub(crate) lock: Flock<File>,
 }
 
-pub(crate) fn start(args: &Args) -> Result<Started, SetupError> {
+pub(crate) fn start(args: Args) -> Result<Started, SetupError> {
     close_inherited();
     umask(Mode::from_bits_truncate(0o177));
     let log = open_log(&args.log)?;
@@ -90,8 +90,8 @@ pub(crate) fn start(args: &Args) -> Result<Started, SetupError> {
     }
     drop(told);
     go_to_background(&log).map_err(SetupError::Background)?;
-    let sockets = match become_keeper(args) {
-        Ok(sockets) => sockets,
+    let (sockets, boot_id) = match become_keeper(&args) {
+        Ok(made) => made,
         Err(error) => {
             // Before the starting process hears of the end and sends somebody to the log.
             log::error(&error);
@@ -101,10 +101,10 @@ pub(crate) fn start(args: &Args) -> Result<Started, SetupError> {
     // A parent that did not wait does not matter.
     drop(File::from(tell).write_all(b"."));
     log::line("ready");
-    Ok(Started::Keeper(Box::new(Server::new(sockets))))
+    Ok(Started::Keeper(Box::new(Server::new(args, sockets, Book::new(boot_id)))))
 }
 
-fn become_keeper(args: &Args) -> Result<Sockets, SetupError> {
+fn become_keeper(args: &Args) -> Result<(Sockets, String), SetupError> {
     let lock = take_lock(&args.socket)?;
     for dir in &args.cgroups {
         join_cgroup(dir).map_err(|source| SetupError::Cgroup { path: dir.clone(), source })?;
@@ -119,7 +119,7 @@ fn become_keeper(args: &Args) -> Result<Sockets, SetupError> {
         std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(SetupError::BootId)?;
     let listener = listen_at(&args.socket)
         .map_err(|source| SetupError::Listen { path: args.socket.clone(), source })?;
-    Ok(Sockets { listener, signals, boot_id: boot_id.trim().to_owned(), _lock: lock })
+    Ok((Sockets { listener, signals, lock }, boot_id.trim().to_owned()))
 }
 
 /// What the starting process left open is not ours to hold.
@@ -183,7 +183,7 @@ fn protect() {
 /// Ends come over a descriptor; what a terminal or an impatient operator sends is ignored, since
 /// ending would lose every agent. The way to end is to ask at the socket.
 #[expect(unsafe_code, reason = "sigaction")]
-fn take_signals() -> Result<SignalFd, nix::Error> {
+pub(crate) fn take_signals() -> Result<SignalFd, nix::Error> {
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     for signal in IGNORED {
         // SAFETY: no handler of ours runs.

@@ -40,9 +40,9 @@ const SOCKET_BUFFER: usize = 512 * 1024;
 /// On its way to the program.
 pub(crate) struct Starting {
     pub(crate) pid: i32,
-    program: PathBuf,
-    cgroups: Vec<PathBuf>,
-    report: File,
+    pub(crate) program: PathBuf,
+    pub(crate) cgroups: Vec<PathBuf>,
+    pub(crate) report: File,
 }
 
 pub(crate) struct Begun {

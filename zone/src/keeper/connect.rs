@@ -18,7 +18,7 @@ use nix::{
 };
 use sandboxo_channel::DETACHED_MESSAGE;
 use sandboxo_keeper::{
-    protocol::{FromKeeper, Greeting, Identity, Label, MAX_MESSAGE, PROTOCOL, ToKeeper},
+    protocol::{Failure, FromKeeper, Greeting, Identity, Label, MAX_MESSAGE, PROTOCOL, ToKeeper},
     wire::{self, Receiver},
 };
 use tokio::{
@@ -56,9 +56,10 @@ pub enum KeeperError {
     #[error("the keeper says what it should not: {0}")]
     Unexpected(&'static str),
     #[error(
-        "the keeper speaks protocol {theirs} and this zone {PROTOCOL}; end it when nothing runs"
+        "the keeper speaks protocol {theirs} and this zone {PROTOCOL}, and it can't become this \
+         program; end it when nothing runs (`sandboxo down`)"
     )]
-    Protocol { theirs: u32 },
+    Protocol { theirs: u32, source: Failure },
     #[error("hold a channel")]
     Channel(#[source] io::Error),
 }
@@ -74,6 +75,7 @@ pub(super) struct Connection {
 pub(super) struct Met {
     pub(super) connection: Connection,
     pub(super) identity: Identity,
+    pub(super) build: String,
     pub(super) held: Vec<Held>,
     /// We have started it.
     pub(super) fresh: bool,
@@ -154,11 +156,13 @@ pub(super) async fn connect_or_start(
     loop {
         let error = match dial(&config.socket) {
             Ok(socket) => {
-                let met = timeout_at(deadline, meet(socket, resume, started.is_some())).await;
+                let met = timeout_at(deadline, meet(socket, config, resume)).await;
                 match met.map_err(|_late| KeeperError::Silent)? {
                     // It died while it was being greeted.
                     Err(error @ KeeperError::Talk(_)) => error,
-                    result => return result,
+                    Err(error) => return Err(error),
+                    Ok(Greeted::Met(met)) => return Ok(Met { fresh: started.is_some(), ..met }),
+                    Ok(Greeted::Upgraded) => KeeperError::Unexpected("the same protocol as before"),
                 }
             }
             Err(errno @ (Errno::ENOENT | Errno::ECONNREFUSED)) => {
@@ -204,6 +208,7 @@ async fn start(config: &KeeperConfig) -> Result<ExitStatus, KeeperError> {
     let log = open_log(&config.log).map_err(log_failed)?;
     let mut command = Command::new(&config.program);
     command.arg("keeper").arg("--socket").arg(&config.socket).arg("--log").arg(&config.log);
+    command.arg("--build").arg(&config.build);
     if config.hide_proc_sys_net {
         command.arg("--hide-proc-sys-net");
     }
@@ -224,7 +229,17 @@ fn open_log(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
-async fn meet(socket: OwnedFd, resume: Option<&Identity>, fresh: bool) -> Result<Met, KeeperError> {
+enum Greeted {
+    Met(Met),
+    /// It spoke another protocol, and is this program now.
+    Upgraded,
+}
+
+async fn meet(
+    socket: OwnedFd,
+    config: &KeeperConfig,
+    resume: Option<&Identity>,
+) -> Result<Greeted, KeeperError> {
     let mut connection = Connection::new(socket).map_err(KeeperError::Talk)?;
     let greeting = ToKeeper::Hello(Greeting {
         protocol: PROTOCOL,
@@ -234,10 +249,11 @@ async fn meet(socket: OwnedFd, resume: Option<&Identity>, fresh: bool) -> Result
     let greeting = serde_json::to_vec(&greeting).map_err(KeeperError::Words)?;
     connection.writable().await.map_err(KeeperError::Talk)?;
     connection.send(&greeting, &[]).map_err(KeeperError::Talk)?;
-    let identity = match connection.hear().await?.0 {
-        FromKeeper::Welcome { protocol: PROTOCOL, identity } => identity,
+    let (identity, build) = match connection.hear().await?.0 {
+        FromKeeper::Welcome { protocol: PROTOCOL, identity, build } => (identity, build),
         FromKeeper::Welcome { protocol: theirs, .. } => {
-            return Err(KeeperError::Protocol { theirs });
+            upgrade(&mut connection, config, theirs).await?;
+            return Ok(Greeted::Upgraded);
         }
         FromKeeper::Holding { .. }
         | FromKeeper::Ready
@@ -257,7 +273,10 @@ async fn meet(socket: OwnedFd, resume: Option<&Identity>, fresh: bool) -> Result
                     all.push(Held { label, meta, channel });
                 }
             }
-            (FromKeeper::Ready, _) => return Ok(Met { connection, identity, held: all, fresh }),
+            (FromKeeper::Ready, _) => {
+                let met = Met { connection, identity, build, held: all, fresh: false };
+                return Ok(Greeted::Met(met));
+            }
             // Of the zone before.
             (FromKeeper::Exited { .. }, _) => {}
             (
@@ -268,5 +287,27 @@ async fn meet(socket: OwnedFd, resume: Option<&Identity>, fresh: bool) -> Result
                 _,
             ) => return Err(KeeperError::Unexpected("no end of what is held")),
         }
+    }
+}
+
+/// Of a keeper with which nothing else can be spoken about.
+async fn upgrade(
+    connection: &mut Connection,
+    config: &KeeperConfig,
+    theirs: u32,
+) -> Result<(), KeeperError> {
+    let (program, build) = (config.program.clone(), config.build.clone());
+    let message = ToKeeper::Upgrade { call: 0, program, build };
+    let message = serde_json::to_vec(&message).map_err(KeeperError::Words)?;
+    connection.writable().await.map_err(KeeperError::Talk)?;
+    connection.send(&message, &[]).map_err(KeeperError::Talk)?;
+    match connection.hear().await?.0 {
+        FromKeeper::Done { .. } => Ok(()),
+        FromKeeper::Failed { failure: source, .. } => Err(KeeperError::Protocol { theirs, source }),
+        FromKeeper::Welcome { .. }
+        | FromKeeper::Holding { .. }
+        | FromKeeper::Ready
+        | FromKeeper::Spawned { .. }
+        | FromKeeper::Exited { .. } => Err(KeeperError::Unexpected("no end of the upgrade")),
     }
 }

@@ -31,6 +31,7 @@ pub(super) enum Command {
     Spawn { launch: Box<Launch>, netns: Option<OwnedFd>, reply: Reply<Spawned> },
     Wait { pid: i32, reply: oneshot::Sender<Result<ExitStatus, WaitError>> },
     Release { label: String, reply: Reply<()> },
+    Upgrade { reply: Reply<()> },
     ShutDown { reply: Reply<()> },
 }
 
@@ -38,6 +39,7 @@ pub(super) enum Command {
 enum Call {
     Spawn { label: Option<Label>, reply: Reply<Spawned> },
     Done { reply: Reply<()> },
+    Upgrade { reply: Reply<()> },
     ShutDown { reply: Reply<()> },
 }
 
@@ -60,9 +62,9 @@ impl Owner {
         config: KeeperConfig,
         met: Met,
     ) -> Result<(Self, watch::Receiver<Standing>, Vec<Held>), KeeperError> {
-        let Met { connection, identity, held, fresh: _ } = met;
+        let Met { connection, identity, build, held, fresh: _ } = met;
         let (standing, watched) =
-            watch::channel(Standing { identity, connected: true, replaced: 0, rejoined: 0 });
+            watch::channel(Standing { identity, build, connected: true, replaced: 0, rejoined: 0 });
         let mut kept = BTreeMap::new();
         for Held { label, meta, channel } in &held {
             let channel = channel.try_clone().map_err(KeeperError::Channel)?;
@@ -128,6 +130,11 @@ impl Owner {
                 self.held.remove(&label);
                 self.ask(&ToKeeper::Release { call, label }, Vec::new(), Call::Done { reply })
             }
+            Command::Upgrade { reply } => {
+                let (program, build) = (self.config.program.clone(), self.config.build.clone());
+                let message = ToKeeper::Upgrade { call, program, build };
+                self.ask(&message, Vec::new(), Call::Upgrade { reply })
+            }
             Command::ShutDown { reply } => {
                 self.ask(&ToKeeper::ShutDown { call }, Vec::new(), Call::ShutDown { reply })
             }
@@ -183,6 +190,11 @@ impl Owner {
             }
             FromKeeper::Done { call } => match self.calls.remove(&call) {
                 Some(Call::Done { reply }) => answer(reply, Ok(())),
+                Some(Call::Upgrade { reply }) => {
+                    let build = self.config.build.clone();
+                    self.standing.send_modify(|standing| standing.build = build);
+                    answer(reply, Ok(()));
+                }
                 Some(Call::ShutDown { reply }) => self.shut_down = Some(reply),
                 Some(other @ Call::Spawn { .. }) => other.fail(CallError::Lost),
                 None => {}
@@ -263,7 +275,7 @@ impl Owner {
     async fn try_get_back(&mut self) -> Result<(), KeeperError> {
         let before = self.standing.borrow().identity.clone();
         let met = connect::connect_or_start(&self.config, Some(&before)).await?;
-        let Met { mut connection, identity, held, fresh } = met;
+        let Met { mut connection, identity, build, held, fresh } = met;
         let theirs: Vec<_> = held.into_iter().map(|held| held.label).collect();
         let missing: Vec<_> =
             self.held.iter().filter(|(label, _)| !theirs.contains(label)).collect();
@@ -273,6 +285,7 @@ impl Owner {
         self.connection = connection;
         self.standing.send_modify(|standing| {
             standing.identity = identity;
+            standing.build = build;
             standing.connected = true;
             if fresh {
                 standing.replaced += 1;
@@ -320,7 +333,9 @@ impl Call {
     fn fail(self, error: CallError) {
         match self {
             Self::Spawn { reply, .. } => answer(reply, Err(error)),
-            Self::Done { reply } | Self::ShutDown { reply } => answer(reply, Err(error)),
+            Self::Done { reply } | Self::Upgrade { reply } | Self::ShutDown { reply } => {
+                answer(reply, Err(error));
+            }
         }
     }
 }

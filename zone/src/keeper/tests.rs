@@ -2,17 +2,26 @@
 
 use std::{
     fs::Permissions,
-    os::unix::{fs::PermissionsExt, process::ExitStatusExt},
+    os::{
+        fd::AsRawFd,
+        unix::{fs::PermissionsExt, process::ExitStatusExt},
+    },
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::{
+        signal::{Signal, kill},
+        socket::{
+            AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept, bind, listen,
+            recv, send, socket as socket_of,
+        },
+    },
     unistd::Pid,
 };
 use sandboxo_channel::{Hello, Incoming, Request, Response};
-use sandboxo_keeper::protocol::Step;
+use sandboxo_keeper::protocol::{FromKeeper, PROTOCOL, Step, ToKeeper};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -30,7 +39,8 @@ fn program() {
     match args.next() {
         Some("keeper") => {
             let code = sandboxo_keeper::run(args.map(Into::into));
-            std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
+            let number = (0..=10).find(|number| code == std::process::ExitCode::from(*number));
+            std::process::exit(number.expect("a number that a keeper ends with").into());
         }
         Some("agent") => agent(),
         other => panic!("{other:?}"),
@@ -71,14 +81,29 @@ struct Host {
 impl Host {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let host = Self { dir, tasks: Tasks::new() };
+        host.program("program", "");
+        host
+    }
+
+    /// What runs as keeper or agent, after this.
+    fn program(&self, name: &str, first: &str) -> PathBuf {
         let script = format!(
-            "#!/bin/sh\n{ARGS}=\"$*\" exec {} --exact keeper::tests::program -q\n",
+            "#!/bin/sh\n{first}\n{ARGS}=\"$*\" exec {} --exact keeper::tests::program \
+             --test-threads=1 -q\n",
             std::env::current_exe().unwrap().display()
         );
-        let host = Self { dir, tasks: Tasks::new() };
-        std::fs::write(host.path("program"), script).unwrap();
-        std::fs::set_permissions(host.path("program"), Permissions::from_mode(0o755)).unwrap();
-        host
+        let path = self.path(name);
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// A zone that brings another program.
+    async fn newer(&self, first: &str) -> (Keeper, Vec<Held>) {
+        let program = self.program("newer", first);
+        let config = KeeperConfig { program, build: "newer".into(), ..self.config() };
+        Keeper::connect_or_start(config, &self.tasks).await.unwrap()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -88,6 +113,7 @@ impl Host {
     fn config(&self) -> KeeperConfig {
         KeeperConfig {
             program: self.path("program"),
+            build: "first".into(),
             socket: self.path("keeper.sock"),
             log: self.path("keeper.log"),
             hide_proc_sys_net: false,
@@ -259,4 +285,145 @@ async fn the_keeper_gets_nothing_of_the_zones_environment() {
         .collect();
     assert!(names.is_empty(), "{names:?}");
     keeper.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_keeper_of_another_build_becomes_this_one_and_streams_go_on() {
+    let host = Host::new();
+    let (keeper, _) = host.keeper().await;
+    let agent = keeper.spawn(host.agent("a")).await.unwrap();
+    let (pid, before) = (host.keeper_pid(), keeper.boot_id());
+    drop((keeper, agent.channel));
+
+    let (keeper, mut held) = host.newer("").await;
+    let sleeping = keeper.spawn(host.command("s", "/bin/sleep", &["1000"])).await.unwrap();
+    let (zone, driver) = sandboxo_channel::attach(held.remove(0).channel, keeper.epoch()).unwrap();
+    host.tasks.spawn("channel", |_stop| driver);
+    soon("hello", zone.hello()).await.unwrap();
+    let mut stream = zone.open(sandboxo_channel::Target::Agent).await.unwrap();
+    stream.write_all(b"be").await.unwrap();
+    assert_eq!(keeper.standing().borrow().build, "first");
+    assert!(keeper.upgrade().await.unwrap());
+    assert!(!keeper.upgrade().await.unwrap(), "it is done");
+    stream.write_all(b"fore").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut back = String::new();
+    soon("the echo", stream.read_to_string(&mut back)).await.unwrap();
+    assert_eq!(back, "before");
+    let now = keeper.standing().borrow().clone();
+    let identity = Identity { boot_id: before, epoch: 2 };
+    let expected =
+        Standing { identity, build: "newer".into(), connected: true, replaced: 0, rejoined: 0 };
+    assert_eq!((now, host.keeper_pid()), (expected, pid));
+    kill(Pid::from_raw(sleeping.pid), Signal::SIGKILL).unwrap();
+    let status = soon("the end", keeper.wait(sleeping.pid)).await.unwrap();
+    assert_eq!(status.signal(), Some(9));
+    kill(Pid::from_raw(agent.pid), Signal::SIGKILL).unwrap();
+    keeper.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_keeper_that_dies_on_its_way_to_another_build_is_replaced() {
+    let host = Host::new();
+    let (keeper, _) = host.keeper().await;
+    let agent = keeper.spawn(host.agent("a")).await.unwrap();
+    let (pid, before) = (host.keeper_pid(), keeper.boot_id());
+    drop((keeper, agent.channel));
+
+    let dies = "case \" $* \" in *\" --resume \"*) kill -9 $$ ;; esac";
+    let (keeper, mut held) = host.newer(dies).await;
+    assert!(keeper.upgrade().await.unwrap());
+    let now = keeper.standing().borrow().clone();
+    assert_eq!((now.build.as_str(), now.replaced, now.identity.boot_id), ("newer", 1, before));
+    assert_ne!(host.keeper_pid(), pid);
+    echo(&host.tasks, held.remove(0).channel, keeper.epoch()).await;
+    kill(Pid::from_raw(agent.pid), Signal::SIGKILL).unwrap();
+    keeper.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_keeper_that_can_not_become_another_build_goes_on() {
+    let host = Host::new();
+    let (keeper, _) = host.keeper().await;
+    let agent = keeper.spawn(host.agent("a")).await.unwrap();
+    let pid = host.keeper_pid();
+    drop((keeper, agent.channel));
+
+    let (keeper, mut held) = host.newer("exit 1").await;
+    let error = keeper.upgrade().await.unwrap_err();
+    let CallError::Refused(Failure::Unread { status: 256, .. }) = error else {
+        panic!("{error:?}");
+    };
+    std::fs::remove_file(host.path("newer")).unwrap();
+    let error = keeper.upgrade().await.unwrap_err();
+    let CallError::Refused(Failure::Start { step: Step::Exec, errno: 2, .. }) = error else {
+        panic!("{error:?}");
+    };
+    let now = keeper.standing().borrow().clone();
+    assert_eq!((now.build.as_str(), now.replaced, now.connected), ("first", 0, true));
+    assert_eq!(host.keeper_pid(), pid);
+    echo(&host.tasks, held.remove(0).channel, keeper.epoch()).await;
+    kill(Pid::from_raw(agent.pid), Signal::SIGKILL).unwrap();
+    keeper.shut_down().await.unwrap();
+}
+
+/// A keeper of another protocol: welcomes whoever comes, and answers once.
+async fn foreign(socket: PathBuf, answer: FromKeeper) -> ToKeeper {
+    let play = move || {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let listener = socket_of(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
+        bind(listener.as_raw_fd(), &UnixAddr::new(&socket).unwrap()).unwrap();
+        listen(&listener, Backlog::new(4).unwrap()).unwrap();
+        let zone = accept(&listener).unwrap();
+        let zone = zone.as_raw_fd();
+        let hear = || {
+            let mut bytes = vec![0; 4096];
+            let length = recv(zone, &mut bytes, MsgFlags::empty()).unwrap();
+            serde_json::from_slice::<ToKeeper>(&bytes[..length]).unwrap()
+        };
+        let say = |message: &FromKeeper| {
+            let bytes = serde_json::to_vec(message).unwrap();
+            send(zone, &bytes, MsgFlags::empty()).unwrap();
+        };
+        assert!(matches!(hear(), ToKeeper::Hello(_)));
+        let identity = Identity { boot_id: "b".into(), epoch: 1 };
+        say(&FromKeeper::Welcome { protocol: PROTOCOL - 1, identity, build: "old".into() });
+        let asked = hear();
+        std::fs::remove_file(socket).unwrap();
+        say(&answer);
+        asked
+    };
+    tokio::task::spawn_blocking(play).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_keeper_of_another_protocol_is_upgraded_first() {
+    let host = Host::new();
+    let upgrade =
+        ToKeeper::Upgrade { call: 0, program: host.config().program, build: host.config().build };
+    let failure = Failure::Unread { program: "/p".into(), format: 0, status: 256 };
+    for answer in [FromKeeper::Failed { call: 0, failure }, FromKeeper::Done { call: 0 }] {
+        let fails = matches!(answer, FromKeeper::Failed { .. });
+        let socket = host.path("keeper.sock");
+        let meeting = async {
+            soon("it listens", async {
+                while !socket.exists() {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+            Keeper::connect_or_start(host.config(), &host.tasks).await
+        };
+        let (asked, met) = tokio::join!(foreign(socket.clone(), answer), meeting);
+        assert_eq!(asked, upgrade);
+        match met {
+            Err(KeeperError::Protocol { source: Failure::Unread { .. }, .. }) => assert!(fails),
+            Err(other) => panic!("{other:?}"),
+            // This one never was another program, so a new one has been started.
+            Ok((keeper, _)) => {
+                assert!(!fails);
+                keeper.shut_down().await.unwrap();
+            }
+        }
+    }
 }

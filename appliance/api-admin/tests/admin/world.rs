@@ -74,6 +74,8 @@ impl World {
             instance: "0a1b2c".into(),
             pool_size: 4,
             images: "/state/zone/images".into(),
+            build: "1-new".into(),
+            keeper_build: Arc::new(|| "1-old".to_owned()),
         };
         let router = sandboxo_api_admin::router(control.clone(), Secret::new(TOKEN), facts);
         Self { control, zone, team, router }

@@ -19,6 +19,8 @@ async fn the_zone_is_shown() {
             "instance": "0a1b2c",
             "poolSize": 4,
             "images": "/state/zone/images",
+            "build": "1-new",
+            "keeperBuild": "1-old",
             "capacity": {
                 "toldAt": "2026-01-01T00:00:00Z",
                 "running": 0,

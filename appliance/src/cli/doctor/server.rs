@@ -29,6 +29,7 @@ pub(super) async fn check(context: &Context) -> Vec<Finding> {
     let mut findings = vec![
         finding("appliance", health(&target).await),
         finding("operator's token", admin(&target).await),
+        finding("keeper", keeper(&target).await),
         finding("template base", base(&target).await),
     ];
     let outcome = if findings.iter().all(|finding| finding.outcome.is_good()) {
@@ -68,6 +69,25 @@ async fn admin(target: &Target) -> Outcome {
             format!("{error:#}"),
             "set SANDBOXO_TOKEN, or name the state folder with --state",
         ),
+    }
+}
+
+async fn keeper(target: &Target) -> Outcome {
+    match target.admin_get("/zone").await {
+        Ok(zone) => keeper_outcome(&cell(&zone, "build"), &cell(&zone, "keeperBuild")),
+        Err(error) => Outcome::bad(format!("{error:#}"), "see the checks before"),
+    }
+}
+
+fn keeper_outcome(appliance: &str, keeper: &str) -> Outcome {
+    if appliance == keeper {
+        Outcome::good(format!("is the appliance's program, {appliance}"))
+    } else {
+        Outcome::warning(
+            format!("is {keeper}, and the appliance {appliance}"),
+            "nothing is lost by it; the appliance's log says why at its start, and its next start \
+             tries again",
+        )
     }
 }
 
@@ -116,4 +136,16 @@ async fn say_hi(agent: &Agent) -> Result<String> {
         }
     }
     Ok(String::from_utf8_lossy(&said).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_keeper_is_named() {
+        assert!(matches!(keeper_outcome("1-a", "1-a"), Outcome::Good { .. }));
+        let Outcome::Warning { found, .. } = keeper_outcome("1-b", "1-a") else { panic!("good") };
+        assert_eq!(found, "is 1-a, and the appliance 1-b");
+    }
 }

@@ -65,7 +65,7 @@ fn one_zone_at_a_time() {
     let keeper = Keeper::start(&[]);
     let first = Zone::connect(&keeper.socket());
     let waiting = dial(&keeper.socket());
-    let hello = br#"{"kind":"hello","protocol":1,"detached":[],"resume":null}"#;
+    let hello = br#"{"kind":"hello","protocol":2,"detached":[],"resume":null}"#;
     write(&waiting, hello);
     let mut set = [nix::poll::PollFd::new(waiting.as_fd(), nix::poll::PollFlags::POLLIN)];
     assert_eq!(nix::poll::poll(&mut set, 100_u16), Ok(0), "the first zone is still here");

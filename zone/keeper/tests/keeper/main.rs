@@ -7,4 +7,6 @@ mod holding;
 #[cfg(test)]
 mod program;
 #[cfg(test)]
+mod upgrading;
+#[cfg(test)]
 mod zone;

@@ -4,7 +4,7 @@ use std::{
     fs::Permissions,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, ExitCode},
     time::{Duration, Instant},
 };
 
@@ -14,7 +14,7 @@ use nix::{
 };
 use tempfile::TempDir;
 
-const ARGS: &str = "SANDBOXO_TEST_KEEPER_ARGS";
+pub(crate) const ARGS: &str = "SANDBOXO_TEST_KEEPER_ARGS";
 
 /// Not a test: the program that `Keeper::start` executes. Does nothing when tests run.
 #[test]
@@ -23,7 +23,8 @@ const ARGS: &str = "SANDBOXO_TEST_KEEPER_ARGS";
 fn keeper_program() {
     if let Ok(args) = std::env::var(ARGS) {
         let code = sandboxo_keeper::run(args.split('\n').map(Into::into));
-        std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
+        let number = (0..=10).find(|number| code == ExitCode::from(*number));
+        std::process::exit(number.expect("a number that a keeper ends with").into());
     }
 }
 
@@ -70,6 +71,7 @@ impl Drop for Keeper {
 pub(crate) fn launch(dir: &Path, args: &[&str]) -> bool {
     let (socket, log) = (dir.join("keeper.sock"), dir.join("keeper.log"));
     let mut all = vec!["--socket", socket.to_str().unwrap(), "--log", log.to_str().unwrap()];
+    all.extend(["--build", "first"]);
     all.extend(args);
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "program::keeper_program", "--test-threads=1", "-q"])

@@ -25,6 +25,7 @@ pub(crate) struct Zone {
     socket: OwnedFd,
     receiver: Receiver,
     pub(crate) identity: Identity,
+    pub(crate) build: String,
     pub(crate) held: BTreeMap<String, (String, OwnedFd)>,
     exits: BTreeMap<i32, i32>,
 }
@@ -41,13 +42,17 @@ impl Zone {
             socket: dial(path),
             receiver: Receiver::new(MAX_MESSAGE),
             identity: Identity { boot_id: String::new(), epoch: 0 },
+            build: String::new(),
             held: BTreeMap::new(),
             exits: BTreeMap::new(),
         };
         let greeting = Greeting { protocol: PROTOCOL, detached: DETACHED.into(), resume };
         zone.say(&ToKeeper::Hello(greeting), &[]);
-        let FromKeeper::Welcome { protocol: PROTOCOL, identity } = zone.hear().0 else { panic!() };
+        let FromKeeper::Welcome { protocol: PROTOCOL, identity, build } = zone.hear().0 else {
+            panic!()
+        };
         zone.identity = identity;
+        zone.build = build;
         loop {
             match zone.hear() {
                 (FromKeeper::Holding { held }, channels) => {
@@ -72,7 +77,7 @@ impl Zone {
         (serde_json::from_slice(packet.bytes).unwrap(), packet.descriptors)
     }
 
-    fn answer(&mut self) -> (FromKeeper, Vec<OwnedFd>) {
+    pub(crate) fn answer(&mut self) -> (FromKeeper, Vec<OwnedFd>) {
         loop {
             match self.hear() {
                 (FromKeeper::Exited { pid, status }, _) => {
@@ -105,6 +110,13 @@ impl Zone {
     pub(crate) fn done(&mut self, message: &ToKeeper, descriptors: &[BorrowedFd<'_>]) {
         self.say(message, descriptors);
         assert!(matches!(self.answer(), (FromKeeper::Done { .. }, _)));
+    }
+
+    /// The keeper has gone without a word.
+    pub(crate) fn closed(&mut self) {
+        readable(&self.socket);
+        let packet = self.receiver.receive(&self.socket);
+        assert!(packet.is_ok_and(|packet| packet.bytes.is_empty()));
     }
 
     pub(crate) fn exit_of(&mut self, pid: i32) -> i32 {

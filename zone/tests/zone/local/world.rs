@@ -72,6 +72,7 @@ impl World {
             runsc: which("runsc"),
             agent: agent(),
             keeper,
+            build: "test".into(),
             warm: 0,
             limits: Limits { disk_reserve_mib: 64, ..Limits::default() },
             image_grace: Duration::from_mins(10),
