@@ -14,6 +14,7 @@ use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_model::{
     DeathReason, KillCause, LogEntry, NetworkAsked, Phase, SandboxRecord, StartFailure,
     decide::{
+        expiry,
         reconcile::{BuryCause, KillWhy, Step},
         story,
     },
@@ -263,7 +264,8 @@ impl Driver {
     fn deliver(&mut self) {
         let record = self.live.record();
         if let Phase::Starting { give_up_at } = record.phase {
-            let budget = give_up_at.duration_since(self.context.now()).unsigned_abs();
+            let planned = self.context.config.create_budget;
+            let budget = expiry::left(give_up_at, self.context.now(), planned);
             let context = Arc::clone(&self.context);
             self.delivery = Some(Box::pin(delivery::deliver(context, record, budget)));
         }

@@ -16,7 +16,9 @@ const PERIOD: Duration = Duration::from_secs(5);
 impl Samples {
     /// At once for a new sandbox, then every five seconds. Counts as tried.
     pub(crate) fn is_due(&mut self, now: Timestamp) -> bool {
-        let due = self.tried_at.is_none_or(|tried| rules::after(tried, PERIOD) <= now);
+        // A clock that was set back would otherwise keep it waiting until it has caught up.
+        let due =
+            self.tried_at.is_none_or(|tried| now < tried || rules::after(tried, PERIOD) <= now);
         if due {
             self.tried_at = Some(now);
         }
@@ -42,5 +44,7 @@ mod tests {
         let at = |second| Timestamp::from_second(second).unwrap();
         let due: Vec<_> = (0..12).filter(|second| samples.is_due(at(*second))).collect();
         assert_eq!(due, [0, 5, 10]);
+        let due: Vec<_> = (-3600..-3590).filter(|second| samples.is_due(at(*second))).collect();
+        assert_eq!(due, [-3600, -3595], "the clock was set back");
     }
 }

@@ -26,10 +26,30 @@ pub fn overdue<'a>(
     overdue
 }
 
+/// Until then, but never more than was planned: the clock may have been set back since.
+pub fn left(until: Timestamp, now: Timestamp, planned: Duration) -> Duration {
+    Duration::try_from(until.duration_since(now)).unwrap_or(Duration::ZERO).min(planned)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{KillCause, sample};
+
+    #[test]
+    fn what_is_left_is_neither_negative_nor_more_than_was_planned() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let planned = Duration::from_secs(30);
+        for (why, now, expected) in [
+            ("at the beginning", 1000, 30),
+            ("on the way", 1010, 20),
+            ("over", 1030, 0),
+            ("an hour late", 4630, 0),
+            ("the clock was set back", -2600, 30),
+        ] {
+            assert_eq!(left(at(1030), at(now), planned).as_secs(), expected, "{why}");
+        }
+    }
 
     #[test]
     fn only_running_ones_past_their_time_and_the_grace() {

@@ -107,6 +107,19 @@ async fn what_is_too_old_or_too_much_goes_first() {
 }
 
 #[tokio::test]
+async fn a_clock_that_is_set_back_loses_nothing_and_keeps_nothing_for_ever() {
+    let spool = Spool::temporary_of(BOUNDS);
+    spool.log(owner(1), line(7200, "before"));
+    spool.log(owner(1), line(3600, "set back"));
+    spool.tend(at(3600)).await;
+    assert_eq!(messages(&spool, owner(1), all()).await, ["set back", "before"]);
+    spool.tend(at(7201)).await;
+    assert_eq!(messages(&spool, owner(1), all()).await, ["before"]);
+    spool.tend(at(10_801)).await;
+    assert!(messages(&spool, owner(1), all()).await.is_empty());
+}
+
+#[tokio::test]
 async fn it_is_there_after_a_restart_and_still_knows_its_size() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("spool");

@@ -195,7 +195,21 @@ async fn a_clock_that_jumps_ends_whose_time_is_over_and_nobody_else() {
     zone.create(short.clone()).await.unwrap();
     zone.create(long.clone()).await.unwrap();
     let mut events = zone.subscribe().await.unwrap();
-    clock.advance(Duration::from_hours(1));
+    // Back, and on to where it was: who came meanwhile has had its time by then.
+    let hour = Duration::from_hours(1);
+    clock.set_back(hour);
+    is_well(&zone, short.id).await;
+    let meanwhile =
+        sandboxo_zone_protocol::SandboxSpec { deadline: minutes(10) - hour, ..spec(image) };
+    zone.create(meanwhile.clone()).await.unwrap();
+    is_well(&zone, meanwhile.id).await;
+    clock.advance(hour);
+    let ended = next_end(&mut events).await;
+    assert_eq!((ended.id, ended.reason), (meanwhile.id, EndReason::TimedOut));
+    is_well(&zone, short.id).await;
+    clock.advance(hour);
+    // It looks at the clock by itself, too, but seldom.
+    zone.set_deadline(short.id, minutes(10)).await.unwrap();
     let ended = next_end(&mut events).await;
     assert_eq!((ended.id, ended.reason), (short.id, EndReason::TimedOut));
     is_well(&zone, long.id).await;
