@@ -3,6 +3,7 @@
 mod contained;
 mod faults;
 mod images;
+mod killed;
 mod life;
 mod pool;
 mod restart;
