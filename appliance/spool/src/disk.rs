@@ -1,6 +1,7 @@
 //! The trees on the disk, and what happens when they can't be read.
 
 use std::{
+    collections::BTreeMap,
     io,
     panic::catch_unwind,
     path::{Path, PathBuf},
@@ -9,7 +10,7 @@ use std::{
 use sandboxo_zone_protocol::Timestamp;
 
 use crate::{
-    keep::{Aged, Bounds, going},
+    keep::{Aged, Bounds, cuts, going},
     row,
 };
 
@@ -26,6 +27,8 @@ pub(crate) struct Disk {
     order: sled::Tree,
     /// Bytes of rows and keys.
     held: u64,
+    /// The same by what the keys begin with.
+    holders: BTreeMap<Vec<u8>, u64>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -80,21 +83,45 @@ impl Disk {
         let config = if temporary { config.temporary(true) } else { config.path(folder) };
         let database = config.open()?;
         let (rows, order) = (database.open_tree("rows")?, database.open_tree("order")?);
-        let mut held = 0;
-        for value in order.iter().values() {
-            held += row::of_ordered(&value?).map_or(0, |(bytes, _)| bytes);
+        let mut disk = Self { database, rows, order, held: 0, holders: BTreeMap::new() };
+        for value in disk.order.iter().values() {
+            if let Some((bytes, key)) = row::of_ordered(&value?) {
+                disk.held += bytes;
+                *disk.holders.entry(row::prefix_of(key).to_vec()).or_default() += bytes;
+            }
         }
-        Ok(Self { database, rows, order, held })
+        Ok(disk)
+    }
+
+    fn came(&mut self, key: &[u8], bytes: u64) {
+        self.held += bytes;
+        let prefix = row::prefix_of(key);
+        match self.holders.get_mut(prefix) {
+            Some(held) => *held += bytes,
+            None => {
+                self.holders.insert(prefix.to_vec(), bytes);
+            }
+        }
+    }
+
+    fn went(&mut self, key: &[u8], bytes: u64) {
+        self.held = self.held.saturating_sub(bytes);
+        let prefix = row::prefix_of(key);
+        if let Some(held) = self.holders.get_mut(prefix) {
+            *held = held.saturating_sub(bytes);
+            if *held == 0 {
+                self.holders.remove(prefix);
+            }
+        }
     }
 
     pub(crate) fn put(&mut self, put: &Put) -> Result<(), DiskError> {
         let number = self.database.generate_id()?;
         let key = row::key(put.kind, &put.owner, put.at, number);
-        // The key is in both trees.
-        let bytes = (2 * key.len() + put.value.len() + 20) as u64;
+        let bytes = size(&key, &put.value);
         self.order.insert(row::order(put.at, number), row::ordered(&key, bytes))?;
+        self.came(&key, bytes);
         self.rows.insert(key, put.value.as_slice())?;
-        self.held += bytes;
         Ok(())
     }
 
@@ -131,8 +158,34 @@ impl Disk {
         Ok(())
     }
 
-    /// How many rows went.
+    /// How many rows went: the too old, then those of whoever holds most, then the oldest.
     pub(crate) fn evict(&mut self, bounds: &Bounds, now: Timestamp) -> Result<usize, DiskError> {
+        let mut gone = self.sweep(&Bounds { bytes: u64::MAX, ..*bounds }, now)?;
+        let holders = self.holders.iter().map(|(prefix, bytes)| (prefix.clone(), *bytes));
+        for (prefix, bytes) in cuts(bounds, self.held, holders) {
+            gone += self.cut(&prefix, bytes)?;
+        }
+        Ok(gone + self.sweep(bounds, now)?)
+    }
+
+    /// So many bytes of one's oldest rows.
+    fn cut(&mut self, prefix: &[u8], bytes: u64) -> Result<usize, DiskError> {
+        let aim = self.held.saturating_sub(bytes);
+        let mut gone = 0;
+        for found in self.rows.scan_prefix(prefix) {
+            if self.held <= aim {
+                break;
+            }
+            let (key, value) = found?;
+            self.rows.remove(&key)?;
+            self.order.remove(row::order_of(&key))?;
+            self.went(&key, size(&key, &value));
+            gone += 1;
+        }
+        Ok(gone)
+    }
+
+    fn sweep(&mut self, bounds: &Bounds, now: Timestamp) -> Result<usize, DiskError> {
         let mut gone = 0;
         loop {
             let mut oldest = Vec::new();
@@ -147,7 +200,7 @@ impl Disk {
             for (order, value) in oldest.iter().take(count) {
                 if let Some((bytes, key)) = row::of_ordered(value) {
                     self.rows.remove(key)?;
-                    self.held = self.held.saturating_sub(bytes);
+                    self.went(key, bytes);
                 }
                 self.order.remove(order)?;
             }
@@ -166,6 +219,11 @@ impl Disk {
         self.database.flush()?;
         Ok(())
     }
+}
+
+/// Of a row; its key is in both trees.
+fn size(key: &[u8], value: &[u8]) -> u64 {
+    (2 * key.len() + value.len() + 20) as u64
 }
 
 /// On some kinds of damage sled panics instead of saying so.

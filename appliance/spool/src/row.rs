@@ -34,6 +34,18 @@ pub(crate) fn prefix(kind: Kind, owner: &Owner) -> Vec<u8> {
     key
 }
 
+/// Time and number, with which a key ends.
+const MOMENT: usize = 16;
+
+pub(crate) fn prefix_of(key: &[u8]) -> &[u8] {
+    key.split_at(key.len().saturating_sub(MOMENT)).0
+}
+
+/// What [`order`] says of the same row.
+pub(crate) fn order_of(key: &[u8]) -> &[u8] {
+    key.split_at(key.len().saturating_sub(MOMENT)).1
+}
+
 /// Sorts as the time does; microseconds, of which a thousand years fit.
 pub(crate) fn time(at: Timestamp) -> [u8; 8] {
     u64::try_from(at.as_microsecond()).unwrap_or(0).to_be_bytes()
@@ -53,8 +65,8 @@ pub(crate) fn key(kind: Kind, owner: &Owner, at: Timestamp, number: u64) -> Vec<
 }
 
 /// Names a row in the order of time.
-pub(crate) fn order(at: Timestamp, number: u64) -> [u8; 16] {
-    let mut order = [0; 16];
+pub(crate) fn order(at: Timestamp, number: u64) -> [u8; MOMENT] {
+    let mut order = [0; MOMENT];
     let (first, second) = order.split_at_mut(8);
     first.copy_from_slice(&time(at));
     second.copy_from_slice(&number.to_be_bytes());
@@ -205,6 +217,8 @@ mod tests {
         assert!(keys.is_sorted());
         assert!(keys[..4].iter().all(|key| key.starts_with(&prefix(Kind::Log, &owner()))));
         assert_eq!(time_of(&order(at(), 7)), Some(at()));
+        assert_eq!(order_of(&keys[1]), order(at(), 1));
+        assert_eq!(prefix_of(&keys[1]), prefix(Kind::Log, &owner()));
         assert_eq!(of_ordered(&ordered(b"key", 77)), Some((77, &b"key"[..])));
     }
 }

@@ -120,6 +120,26 @@ async fn a_clock_that_is_set_back_loses_nothing_and_keeps_nothing_for_ever() {
 }
 
 #[tokio::test]
+async fn one_that_says_much_pushes_out_only_its_own() {
+    let spool = Spool::temporary_of(Bounds { bytes: 64 << 10, age: Duration::from_hours(1) });
+    spool.log(owner(2), line(0, "quiet"));
+    for second in 1..40 {
+        spool.log(owner(1), line(second, &"x".repeat(8 << 10)));
+    }
+    spool.log(owner(3), line(40, "late"));
+    spool.tend(at(41)).await;
+    assert_eq!(messages(&spool, owner(2), all()).await, ["quiet"], "the oldest of all");
+    assert_eq!(messages(&spool, owner(3), all()).await, ["late"]);
+    let left = spool.logs(owner(1), all()).await.unwrap();
+    assert!((5..=7).contains(&left.len()), "{}", left.len());
+    assert_eq!(left.last().map(|entry| entry.at), Some(at(39)), "its last ones stay");
+    let held = |spool: &Spool| spool.inner.disk.lock().as_ref().unwrap().held();
+    assert!(held(&spool) <= 64 << 10);
+    spool.tend(at(2 * 3600)).await;
+    assert_eq!(held(&spool), 0, "what has gone is not counted");
+}
+
+#[tokio::test]
 async fn it_is_there_after_a_restart_and_still_knows_its_size() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("spool");
