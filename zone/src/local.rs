@@ -9,12 +9,12 @@ use std::{
 };
 
 use async_trait::async_trait;
-use sandboxo_channel::{OpenError, Target};
+use sandboxo_channel::{ChannelError, OpenError, Request, Response, Target};
 use sandboxo_tasks::{Tasks, every};
 use sandboxo_zone_protocol::{
     AGENT_PORT, ByteStream, Capacity, Clock, ConnectError, CreateError, ImageDigest, ImageInfo,
-    ImportError, Measured, NetworkPolicy, Random, SandboxId, SandboxSpec, Shape, Started,
-    Timestamp, Zone, ZoneError, ZoneEvent, ZoneInfo,
+    ImportError, Measured, NetworkPolicy, Notice, Noticed, Random, SandboxId, SandboxSpec, Shape,
+    Started, Timestamp, Zone, ZoneError, ZoneEvent, ZoneInfo,
 };
 use tokio::{
     io::AsyncRead,
@@ -259,6 +259,17 @@ impl Zone for LocalZone {
         self.handle(id).ok_or(ZoneError::NotFound)?.measure().await
     }
 
+    async fn notices(&self, id: SandboxId) -> Result<Vec<Notice>, ZoneError> {
+        let end = self.handle(id).and_then(|handle| handle.end()).ok_or(ZoneError::NotFound)?;
+        match end.request(Request::Notices).await {
+            Ok(Response::Notices(notices)) => Ok(notices.into_iter().map(notice).collect()),
+            // An agent of an earlier version keeps none.
+            Ok(_) => Ok(Vec::new()),
+            Err(ChannelError::Lost) => Err(ZoneError::NotFound),
+            Err(error) => Err(ZoneError::Internal(Box::new(error))),
+        }
+    }
+
     async fn connect(&self, id: SandboxId, port: u16) -> Result<Box<dyn ByteStream>, ConnectError> {
         let handle = self.handle(id).ok_or(ConnectError::NotFound)?;
         let end = handle.end().ok_or(ConnectError::NotFound)?;
@@ -314,6 +325,19 @@ async fn upgrade(keeper: &Keeper) {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(keeper = before, error, "the keeper goes on as the program that it is");
         }
+    }
+}
+
+fn notice(told: sandboxo_channel::Notice) -> Notice {
+    use sandboxo_channel::Noticed as Told;
+    let sandboxo_channel::Notice { at_ms, what } = told;
+    Notice {
+        at: Timestamp::from_millisecond(at_ms).unwrap_or_default(),
+        what: match what {
+            Told::Started { pid, command } => Noticed::Started { pid, command },
+            Told::Ended { pid, exit_code, status } => Noticed::Ended { pid, exit_code, status },
+            Told::Missed { count } => Noticed::Missed { count },
+        },
     }
 }
 

@@ -13,6 +13,7 @@ mod fingerprint;
 mod index;
 mod keys;
 mod loops;
+mod notices;
 mod samples;
 mod sandboxes;
 mod scope;

@@ -10,7 +10,9 @@ use sandboxo_tasks::every;
 use sandboxo_zone_protocol::Timestamp;
 use tokio::{sync::Notify, time::timeout};
 
-use crate::{context::Context, driver::Message, index::Live, templates::keep_images};
+use crate::{
+    context::Context, driver::Message, index::Live, notices::gather, templates::keep_images,
+};
 
 /// Samples are due every five seconds, and the first within two of the start.
 const TICK: Duration = Duration::from_secs(1);
@@ -82,6 +84,7 @@ pub(crate) async fn sample(context: Arc<Context>) {
                         tracing::debug!(sandbox.id = %live.id, "no measurement in time");
                     }
                 }
+                gather(context, &live, MEASURE_BUDGET).await;
             }
         })
         .await;

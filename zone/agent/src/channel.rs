@@ -7,7 +7,7 @@ use sandboxo_channel::{
 };
 use sandboxo_tasks::Tasks;
 
-use crate::{agent::Agent, ports, server};
+use crate::{agent::Agent, clock, ports, server};
 
 /// Both tasks live as long as the sandbox: without the channel nobody can reach it.
 pub(crate) fn attend(agent: Arc<Agent>, fd: OwnedFd, tasks: &Tasks) -> io::Result<()> {
@@ -32,6 +32,10 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
                     agent.processes.warm_up().await;
                     reply.answer(&Response::Warm);
                 });
+            }
+            Incoming::Request(Request::Notices, reply) => {
+                let notices = agent.processes.journal.take(clock::now());
+                reply.answer(&Response::Notices(notices));
             }
             Incoming::Request(Request::Claim(claim), reply) => {
                 let answer = agent.claim(claim.clone());

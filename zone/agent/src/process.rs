@@ -4,6 +4,7 @@
 mod environment;
 mod exit;
 mod input;
+mod journal;
 mod output;
 mod owner;
 mod pty;

@@ -45,6 +45,8 @@ pub enum Request {
     Ping,
     /// Of an unclaimed sandbox: have in memory what the first command needs.
     WarmUp,
+    /// What programs have started and ended. What was told once is not told again.
+    Notices,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +55,33 @@ pub enum Response {
     Claimed,
     Pong,
     Warm,
+    Notices(Vec<Notice>),
     Refused(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// By the sandbox's clock, since 1970.
+    pub at_ms: i64,
+    pub what: Noticed,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Noticed {
+    Started {
+        pid: u32,
+        command: String,
+    },
+    Ended {
+        pid: u32,
+        exit_code: i32,
+        status: String,
+    },
+    /// So many were let go of before somebody asked.
+    Missed {
+        count: u64,
+    },
 }
 
 /// Where a stream ends inside the sandbox.

@@ -6,6 +6,7 @@
 mod clock;
 mod event;
 mod id;
+mod notice;
 mod random;
 mod secret;
 mod spec;
@@ -21,6 +22,7 @@ pub use id::{
     ApiKeyId, BuildId, ImageDigest, ParseIdError, Region, SandboxId, TeamId, TemplateId, ZoneCode,
     ZoneName,
 };
+pub use notice::{Notice, Noticed};
 pub use random::{Random, SystemRandom};
 pub use secret::Secret;
 pub use spec::{NetworkMode, NetworkPolicy, Platform, Resources, SandboxSpec, Shape};

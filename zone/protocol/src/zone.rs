@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use tokio::{io::AsyncRead, sync::mpsc};
 
 use crate::{
-    ByteStream, ImageDigest, NetworkPolicy, Region, SandboxId, SandboxSpec, Shape, Timestamp,
-    ZoneEvent, ZoneName,
+    ByteStream, ImageDigest, NetworkPolicy, Notice, Region, SandboxId, SandboxSpec, Shape,
+    Timestamp, ZoneEvent, ZoneName,
 };
 
 /// Where the agent listens inside a sandbox; a connection to it ends in the agent.
@@ -32,6 +32,10 @@ pub trait Zone: Send + Sync {
     async fn set_network(&self, id: SandboxId, policy: NetworkPolicy) -> Result<(), ZoneError>;
 
     async fn measure(&self, id: SandboxId) -> Result<Measured, ZoneError>;
+
+    /// What programs have started and ended there. What was told once is not told again, whether
+    /// the answer arrives or not.
+    async fn notices(&self, id: SandboxId) -> Result<Vec<Notice>, ZoneError>;
 
     /// A byte stream to a port inside; [`AGENT_PORT`] is the agent itself.
     async fn connect(&self, id: SandboxId, port: u16) -> Result<Box<dyn ByteStream>, ConnectError>;

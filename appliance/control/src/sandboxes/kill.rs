@@ -7,6 +7,7 @@ use tokio::time::timeout;
 use crate::{
     KillError, Sandboxes, Scope,
     driver::{Message, SendError, send},
+    notices::{BRIEFLY, gather},
 };
 
 impl Sandboxes {
@@ -23,6 +24,7 @@ impl Sandboxes {
         if gone || !scope.includes(record.team) {
             return Err(KillError::NotFound(id));
         }
+        gather(&self.context, &live, BRIEFLY).await;
         match send(&live, |reply| Message::Kill { cause: KillCause::Asked, reply }).await {
             Ok(()) => {}
             Err(SendError::Busy) => return Err(KillError::Busy),

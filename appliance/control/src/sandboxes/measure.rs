@@ -6,7 +6,10 @@ use sandboxo_model::{Direction, LogEntry, LogQuery, decide::thin::thin};
 use sandboxo_spool::Owner;
 use sandboxo_zone_protocol::{SandboxId, TeamId, Timestamp};
 
-use crate::{HistoryError, Metrics, Sandboxes, Scope};
+use crate::{
+    HistoryError, Metrics, Sandboxes, Scope,
+    notices::{BRIEFLY, gather},
+};
 
 /// Of one answer: nearly three hours in full.
 const MOST_SAMPLES: usize = 2000;
@@ -49,6 +52,9 @@ impl Sandboxes {
     ) -> Result<Option<Vec<LogEntry>>, HistoryError> {
         let owner = Owner { team, sandbox: id };
         let spool = &self.context.spool;
+        if let Some((live, _)) = self.usable(team.into(), id) {
+            gather(&self.context, &live, BRIEFLY).await;
+        }
         let found = spool.logs(owner, query).await?;
         if found.is_empty() && self.find(team, id).await?.is_none() {
             let any = LogQuery {

@@ -10,6 +10,7 @@ mod full;
 mod images;
 mod kill;
 mod list;
+mod notices;
 mod restart;
 mod timeout;
 mod turns;

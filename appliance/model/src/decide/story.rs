@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use sandboxo_zone_protocol::{EndReason, Timestamp};
+use sandboxo_zone_protocol::{EndReason, Notice, Noticed, Timestamp};
 
 use crate::{DeathReason, KillCause, Level, LogEntry, Phase, SandboxRecord};
 
 /// The part of the platform that speaks here.
 const LOGGER: &str = "sandbox";
+/// It tells what the sandbox's agent says of programs, as events of these names.
+const PROCESSES: &str = "process";
+const START: &str = "process_start";
+const END: &str = "process_end";
 
 pub fn created(record: &SandboxRecord) -> LogEntry {
     let template = record.template.alias.clone();
@@ -48,6 +52,33 @@ pub fn changed(before: &SandboxRecord, after: &SandboxRecord, now: Timestamp) ->
     })
 }
 
+/// The sandbox's clock is the tenant's: its lines lie between its beginning and now.
+pub fn noticed(notice: Notice, record: &SandboxRecord, now: Timestamp) -> LogEntry {
+    let (level, message, fields) = match notice.what {
+        Noticed::Started { pid, command } => {
+            let fields =
+                vec![("event", START.into()), ("pid", pid.to_string()), ("command", command)];
+            (Level::Info, "process started", fields)
+        }
+        Noticed::Ended { pid, exit_code, status } => {
+            let code = ("exit_code", exit_code.to_string());
+            let fields =
+                vec![("event", END.into()), ("pid", pid.to_string()), code, ("status", status)];
+            (Level::Info, "process ended", fields)
+        }
+        Noticed::Missed { count } => {
+            (Level::Warn, "too many processes to tell of", vec![("missed", count.to_string())])
+        }
+    };
+    LogEntry {
+        at: notice.at.max(record.created_at).min(now),
+        level,
+        logger: PROCESSES.into(),
+        message: message.into(),
+        fields: fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+    }
+}
+
 fn severity(reason: &DeathReason) -> Level {
     match reason {
         DeathReason::Ended(EndReason::Killed | EndReason::TimedOut) => Level::Info,
@@ -85,6 +116,43 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
+    fn say(entry: &LogEntry) -> String {
+        let fields: Vec<_> =
+            entry.fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+        let second = entry.at.as_second();
+        format!("{second} {} {}{}", entry.level, entry.message, fields.concat())
+    }
+
+    #[test]
+    fn what_programs_do_in_lines() {
+        let record = record(
+            "sbx_loc_0123456789abcdefghjk".parse().unwrap(),
+            at(99),
+            Phase::Running { started_at: at(1), expires_at: at(99) },
+        );
+        let start = |command: &str| Noticed::Started { pid: 7, command: command.into() };
+        let end = Noticed::Ended { pid: 7, exit_code: 3, status: "exit status 3".into() };
+        for (second, what, expected) in [
+            (2, start("ls -l"), "2 info process started command=ls -l event=process_start pid=7"),
+            (
+                3,
+                end,
+                "3 info process ended event=process_end exit_code=3 pid=7 status=exit status 3",
+            ),
+            (4, Noticed::Missed { count: 9 }, "4 warn too many processes to tell of missed=9"),
+            (
+                -9,
+                start("before"),
+                "0 info process started command=before event=process_start pid=7",
+            ),
+            (99, start("after"), "50 info process started command=after event=process_start pid=7"),
+        ] {
+            let entry = noticed(Notice { at: at(second), what }, &record, at(50));
+            assert_eq!(entry.logger, "process");
+            assert_eq!(say(&entry), expected);
+        }
+    }
+
     #[test]
     fn a_life_in_lines() {
         let id = SandboxId::random(
@@ -103,12 +171,6 @@ mod tests {
             NetworkPolicy { deny: vec!["8.8.8.8/32".parse().unwrap()], ..NetworkPolicy::OPEN };
         let killed = DeathReason::Ended(EndReason::Killed);
         let memory = DeathReason::Ended(EndReason::OutOfMemory);
-        let say = |entry: LogEntry| {
-            let fields: Vec<_> =
-                entry.fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
-            let second = entry.at.as_second();
-            format!("{second} {} {}{}", entry.level, entry.message, fields.concat())
-        };
         for (before, after, expected) in [
             (&starting, &running(9), "1 info sandbox started expires_at=1970-01-01T00:00:09Z"),
             (&running(9), &running(11), "5 info timeout set expires_at=1970-01-01T00:00:11Z"),
@@ -124,11 +186,11 @@ mod tests {
             (&running(9), &dead(memory), "3 error sandbox ended reason=out of memory"),
             (&dead(killed.clone()), &dead(killed), ""),
         ] {
-            let told = changed(before, after, at(5)).map(say).unwrap_or_default();
+            let told = changed(before, after, at(5)).map_or_else(String::new, |entry| say(&entry));
             assert_eq!(told, expected);
         }
         assert_eq!(
-            say(created(&starting)),
+            say(&created(&starting)),
             "0 info sandbox created template=0123456789abcdefghjk timeout_seconds=1 zone=local1"
         );
     }

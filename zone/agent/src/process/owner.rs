@@ -98,13 +98,13 @@ impl Process {
         self.over.cancel();
     }
 
-    /// Until it is over and everyone has been told.
+    /// Until it is over. [`Self::finish`] tells everyone.
     pub(crate) async fn watch_over(
         &self,
         mut outputs: [Output; 2],
         mut exit: oneshot::Receiver<Exit>,
         deadline: Option<Instant>,
-    ) {
+    ) -> End {
         let mut exited = None;
         let mut timed_out = false;
         let mut delivery = None;
@@ -149,8 +149,12 @@ impl Process {
                 self.readers.offer(&piece);
             }
         }
+        End { exit, timed_out }
+    }
+
+    pub(crate) fn finish(&self, end: End) {
         self.input.end();
-        self.readers.finish(End { exit, timed_out });
+        self.readers.finish(end);
     }
 
     /// With all that it started and that stayed in its group: its time was for them too.

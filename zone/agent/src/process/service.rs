@@ -25,6 +25,7 @@ use tokio::time::{Instant, timeout};
 use super::{
     environment::{BadText, candidates, environment, to_argument, to_block},
     input::{Form, Input, InputError},
+    journal::Journal,
     output::{Kind, Output},
     owner::Process,
     pty,
@@ -35,6 +36,7 @@ use super::{
 };
 use crate::{
     body::Body,
+    clock,
     identity::Identity,
     paths,
     rpc::{self, Call, Messages},
@@ -49,6 +51,8 @@ const WARM_UP: [&CStr; 3] = [c"/bin/bash", c"-c", c":"];
 const DYING: Duration = Duration::from_millis(500);
 
 pub(crate) struct ProcessService {
+    /// For the sandbox's log.
+    pub(crate) journal: Journal,
     registry: Registry,
     reaper: Arc<Reaper>,
     spawner: Spawner,
@@ -90,6 +94,7 @@ impl ChildFiles {
 impl ProcessService {
     pub(crate) fn new(reaper: Arc<Reaper>, path: String, tasks: Tasks) -> std::io::Result<Self> {
         Ok(Self {
+            journal: Journal::default(),
             registry: Registry::default(),
             reaper,
             spawner: Spawner::new(),
@@ -162,6 +167,8 @@ impl ProcessService {
         let exit = self.reaper.expect(pid);
         drop(child);
 
+        let number = pid.as_raw().unsigned_abs();
+        self.journal.started(number, &config, clock::now());
         let process = Arc::new(Process::new(pid, config, request.tag, input, terminal));
         self.registry.insert(process.clone());
         let stream = ProcessStream::new(
@@ -173,7 +180,10 @@ impl ProcessService {
         );
         let service = self.clone();
         self.tasks.spawn("process", |_stop| async move {
-            process.watch_over(outputs, exit, options.deadline).await;
+            let end = process.watch_over(outputs, exit, options.deadline).await;
+            // Before the client knows, who may read the log next.
+            service.journal.ended(number, end.exit.to_event(), clock::now());
+            process.finish(end);
             service.registry.end(&process);
             process.set_over();
             service.clone().tasks.spawn("ended process", |_stop| async move {

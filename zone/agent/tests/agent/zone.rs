@@ -9,7 +9,9 @@ use std::{
 };
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use sandboxo_channel::{Claim, OpenError, Request, Response, Stream, Target, ZoneEnd, attach};
+use sandboxo_channel::{
+    Claim, Noticed, OpenError, Request, Response, Stream, Target, ZoneEnd, attach,
+};
 use sandboxo_tasks::Tasks;
 use serde_json::json;
 use tokio::{
@@ -111,6 +113,45 @@ async fn nothing_is_served_before_a_claim_and_there_is_one() {
         "E2B_TEMPLATE_ID": "base",
     });
     assert_eq!(body, wanted);
+}
+
+#[tokio::test]
+async fn programs_are_told_of_once_and_without_their_environment() {
+    let sandbox = Sandbox::boot();
+    sandbox.zone().hello().await.unwrap();
+    assert_eq!(sandbox.claim("sbx-loc-1").await, Response::Claimed);
+    let notices = async || {
+        let answer = sandbox.zone().request(Request::Notices).await.unwrap();
+        let Response::Notices(notices) = answer else { panic!("{answer:?}") };
+        notices
+    };
+    assert_eq!(notices().await, []);
+    let start = json!({
+        "process": { "cmd": "/bin/sh", "args": ["-c", "exit $CODE"], "envs": { "CODE": "3" } },
+    });
+    let message = start.to_string();
+    let mut request = format!(
+        "POST /process.Process/Start HTTP/1.1\r\nhost: x\r\nx-access-token: secret\r\n\
+         content-type: application/connect+json\r\ncontent-length: {}\r\n\
+         connection: close\r\n\r\n",
+        message.len() + 5
+    )
+    .into_bytes();
+    request.push(0);
+    request.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+    request.extend(message.as_bytes());
+    let mut stream = sandbox.zone().open(Target::Agent).await.unwrap();
+    stream.write_all(&request).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let told = notices().await;
+    let [started, ended] = &told[..] else { panic!("{told:?}") };
+    let Noticed::Started { pid, command } = &started.what else { panic!("{started:?}") };
+    assert_eq!(command, "/bin/sh -c exit $CODE");
+    let status = "exit status 3".to_owned();
+    assert_eq!(ended.what, Noticed::Ended { pid: *pid, exit_code: 3, status });
+    assert!(started.at_ms <= ended.at_ms && started.at_ms > 0);
+    assert_eq!(notices().await, []);
 }
 
 #[tokio::test]

@@ -70,6 +70,7 @@ async fn run(mut end: AgentEnd, seen: mpsc::UnboundedSender<Seen>) {
                 match &request {
                     Request::Ping => reply.answer(&Response::Pong),
                     Request::WarmUp => reply.answer(&Response::Warm),
+                    Request::Notices => reply.answer(&Response::Notices(Vec::new())),
                     Request::Claim(claim) => {
                         claimed = Some(claim.sandbox_id.clone());
                         reply.answer(&Response::Claimed);

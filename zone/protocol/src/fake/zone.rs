@@ -17,8 +17,8 @@ use tokio::{
 
 use crate::{
     ByteStream, Capacity, Clock, ConnectError, CreateError, EndReason, Ended, ImageDigest,
-    ImageInfo, ImportError, Measured, NetworkPolicy, SandboxId, SandboxSpec, Shape, Started,
-    Timestamp, Zone, ZoneError, ZoneEvent, ZoneInfo, ZoneReport, ZoneSandbox,
+    ImageInfo, ImportError, Measured, NetworkPolicy, Notice, SandboxId, SandboxSpec, Shape,
+    Started, Timestamp, Zone, ZoneError, ZoneEvent, ZoneInfo, ZoneReport, ZoneSandbox,
 };
 
 pub struct FakeZone {
@@ -38,6 +38,7 @@ struct State {
     ended: BTreeMap<SandboxId, Ended>,
     images: BTreeSet<ImageDigest>,
     warm: BTreeSet<Shape>,
+    notices: BTreeMap<SandboxId, Vec<Notice>>,
     script: VecDeque<ScriptedCreate>,
     failing_imports: VecDeque<ImportError>,
     held: bool,
@@ -110,6 +111,7 @@ impl FakeZone {
             ended: BTreeMap::new(),
             images: BTreeSet::new(),
             warm: BTreeSet::new(),
+            notices: BTreeMap::new(),
             script: VecDeque::new(),
             failing_imports: VecDeque::new(),
             held: false,
@@ -235,6 +237,16 @@ impl FakeZone {
     /// Ended and not acknowledged.
     pub fn ended(&self) -> Vec<Ended> {
         self.state.lock().ended.values().cloned().collect()
+    }
+
+    /// Tells it when somebody asks.
+    pub fn notice(&self, id: SandboxId, notice: Notice) {
+        self.change(|state| state.notices.entry(id).or_default().push(notice));
+    }
+
+    /// Some that nobody has asked for.
+    pub fn has_notices(&self, id: SandboxId) -> bool {
+        self.state.lock().notices.contains_key(&id)
     }
 
     pub fn warm(&self) -> BTreeSet<Shape> {
@@ -422,6 +434,15 @@ impl Zone for FakeZone {
             state.running.get_mut(&id).ok_or(ZoneError::NotFound)?.spec.network = policy;
             Ok(())
         })
+    }
+
+    async fn notices(&self, id: SandboxId) -> Result<Vec<Notice>, ZoneError> {
+        let mut state = self.state.lock();
+        if !state.available {
+            return Err(ZoneError::Unavailable);
+        }
+        state.running.get(&id).ok_or(ZoneError::NotFound)?;
+        Ok(state.notices.remove(&id).unwrap_or_default())
     }
 
     async fn measure(&self, id: SandboxId) -> Result<Measured, ZoneError> {
