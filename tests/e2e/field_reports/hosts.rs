@@ -115,6 +115,32 @@ async fn row_41_nothing_of_the_host_can_be_mounted() -> Result<()> {
     Ok(())
 }
 
+/// 54: of 128 MiB, in which the agent lists 32,768 entries of a folder.
+#[tokio::test]
+async fn row_54_a_folder_too_large_for_its_sandbox_is_refused_by_name() -> Result<()> {
+    let Shared { client, .. } = Shared::get().await?;
+    let script = "mkdir -p $R/many $R/most
+                  cd $R/most && seq 32768 | xargs touch && cd $R/many && seq 32769 | xargs touch
+                  tar -C $R -cf $T .";
+    let (status, said) = import(&client, "row-54", script, &[("memory_mib", "128")]).await?;
+    ensure!(status == 201, "{status} {said}");
+    let sandbox = client.create(json!({ "templateID": "row-54" })).await?;
+    let list = async |path: &str| {
+        let asked = json!({ "path": path });
+        client.call(&sandbox, "filesystem.Filesystem/ListDir", asked).await
+    };
+    let (status, refused) = list("/many").await?;
+    let text = refused.get("message").and_then(Value::as_str).unwrap_or_default();
+    ensure!(status == 429 && text.contains("more than 32768 entries"), "{status} {refused}");
+    ensure!(refused.get("code") == Some(&"resource_exhausted".into()), "{refused}");
+    let (status, listed) = list("/most").await?;
+    let entries = listed.get("entries").and_then(Value::as_array).map(Vec::len);
+    ensure!(status == 200 && entries == Some(32_768), "{status} {entries:?}");
+    client.kill(&sandbox).await?;
+    ensure!(remove(&client, "row-54").await?.is_success());
+    Ok(())
+}
+
 #[tokio::test]
 async fn row_56_an_image_may_have_files_that_nobody_may_read() -> Result<()> {
     let Shared { client, .. } = Shared::get().await?;

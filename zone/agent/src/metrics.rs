@@ -89,6 +89,11 @@ struct Memory {
     cache: u64,
 }
 
+/// What the sandbox may use, in bytes; 0 if nothing says.
+pub(crate) fn total_memory() -> u64 {
+    fs::read_to_string("/proc/meminfo").map_or(0, |text| Memory::parse(&text).total)
+}
+
 impl Memory {
     fn parse(meminfo: &str) -> Self {
         let field = |name: &str| {

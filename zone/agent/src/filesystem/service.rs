@@ -23,13 +23,14 @@ use super::{
     change,
     entry::look,
     failure::because,
-    listing::{Listing, first_batch},
+    listing::{ListError, Listing, first_batch, most_entries},
     watch::Wish,
     watcher::{WatchError, WatchStream, Watched, Watchers},
 };
 use crate::{
     body::Body,
     identity::Identity,
+    metrics::total_memory,
     paths,
     rpc::{self, Call},
     users::{Accounts, User},
@@ -199,17 +200,16 @@ fn stat(caller: &Caller, request: &StatRequest) -> Result<StatResponse, Failure>
 async fn list_dir(caller: Caller, request: ListDirRequest, codec: Codec) -> Result<Body, Failure> {
     blocking(move || {
         let path = caller.path(&request.path);
-        let listing = Listing::open(&path, request.depth, caller.accounts);
-        let listing = listing.map_err(|error| {
-            if error.kind() == io::ErrorKind::NotFound {
-                no_path(&path)
-            } else if error.kind() == io::ErrorKind::NotADirectory {
+        let most = most_entries(total_memory());
+        let listing = Listing::open(&path, request.depth, most, caller.accounts);
+        listing.and_then(|listing| first_batch(listing, codec)).map_err(|error| match error {
+            ListError::Read(error) if error.kind() == io::ErrorKind::NotFound => no_path(&path),
+            ListError::Read(error) if error.kind() == io::ErrorKind::NotADirectory => {
                 not_a_folder(&path)
-            } else {
-                because(&error, &format!("listing {}", path.display()))
             }
-        })?;
-        Ok(first_batch(listing, codec))
+            ListError::Read(error) => because(&error, &format!("listing {}", path.display())),
+            ListError::TooMany { .. } => Failure::new(Code::ResourceExhausted, error.to_string()),
+        })
     })
     .await
 }
