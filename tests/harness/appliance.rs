@@ -45,7 +45,8 @@ impl Appliance {
         Self::start_with(folder()?, warm, more).await
     }
 
-    async fn start_with(state: TempDir, warm: u32, more: Value) -> Result<Self> {
+    /// All of it.
+    pub async fn start_with(state: TempDir, warm: u32, more: Value) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let config = state.path().join("config.json");
         let mut settings = json!({

@@ -43,6 +43,8 @@ impl Ledger {
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
             if path.extension().is_none_or(|extension| extension != "json") {
+                // On its way when the process died.
+                fs::remove_file(&path)?;
                 continue;
             }
             match serde_json::from_slice::<Ended>(&fs::read(&path)?) {
@@ -183,8 +185,10 @@ mod tests {
         assert!(ledger.has_ended(one.id));
         ledger.acknowledge(&[one.id, one.id]).unwrap();
         assert!(!ledger.has_ended(one.id));
+        std::fs::write(folder.path().join("ended/half.new"), "{").unwrap();
         let ledger = Ledger::open(folder.path().join("ended")).unwrap();
         assert!(hello(&ledger).await.ended.is_empty());
+        assert_eq!(fs::read_dir(folder.path().join("ended")).unwrap().count(), 0);
     }
 
     #[tokio::test]

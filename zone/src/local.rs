@@ -28,6 +28,7 @@ use crate::{
     config::{Layout, ZoneConfig},
     disk::{self, Disks},
     events::Ledger,
+    fault::is_full,
     host::Host,
     image::Images,
     janitor::{self, Janitor, Tools},
@@ -55,6 +56,11 @@ pub enum StartError {
     LongPath(PathBuf),
     #[error("make or read {}", path.display())]
     Folder { path: PathBuf, source: io::Error },
+    #[error(
+        "the disk under {} is full: make room there and start again; sandboxes that live go on",
+        .0.display()
+    )]
+    DiskFull(PathBuf),
     #[error("there is no agent at {}: build it, or name it in the configuration", .0.display())]
     NoAgent(PathBuf),
     #[error("look at runsc")]
@@ -86,6 +92,7 @@ impl LocalZone {
     ) -> Result<Arc<Self>, StartError> {
         make_folders(&mut config)?;
         let layout = Layout::new(&config);
+        is_there_room(&layout.logs())?;
         let runsc = Runsc::probe(&config.runsc, layout.runsc_root(), &layout.logs()).await?;
         let cgroups = Cgroups::detect(&config.instance)?;
         let threads = HostThreads::read().map_err(folder(Path::new("/proc/sys/kernel")))?;
@@ -365,6 +372,18 @@ pub fn starts_at_once() -> usize {
 fn folder(path: &Path) -> impl Fn(io::Error) -> StartError + use<> {
     let path = path.to_owned();
     move |source| StartError::Folder { path: path.clone(), source }
+}
+
+/// Programs that are started tell what they have to say by files; without room for those every one
+/// of them would seem to fail for a reason of its own.
+fn is_there_room(path: &Path) -> Result<(), StartError> {
+    let file = path.join("room");
+    let written = fs::write(&file, [0; 4096]);
+    let removed = fs::remove_file(&file);
+    match written.and(removed) {
+        Err(error) if is_full(&error) => Err(StartError::DiskFull(path.to_owned())),
+        done => done.map_err(folder(path)),
+    }
 }
 
 /// Paths become absolute: the keeper and runsc have other working folders.

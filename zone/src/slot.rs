@@ -123,15 +123,17 @@ impl Slot {
 /// process; after the host's, no container is left.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    file.write_all(bytes)?;
-    drop(file);
-    fs::rename(&temporary, path)
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let written = options
+        .open(&temporary)
+        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        // Half of it helps nobody, and takes room where there may be none.
+        drop(fs::remove_file(&temporary));
+    }
+    written
 }
 
 /// The host's, as the kernel tells it.
@@ -164,6 +166,15 @@ mod tests {
         let golden = r#"{"format":1,"container":"c0123456789abcde","keeper_boot":"kb","host_boot":"hb","shape":{"image":"abababababababababababababababababababababababababababababababab","resources":{"vcpus":2,"memory_mib":512,"disk_mib":1024,"pids":300},"mode":"none"},"lease":null,"process":{"pid":7,"started":99},"claim":{"id":"sbx_loc_0123456789abcdefghjk","started_at":"2026-01-01T00:00:00Z","deadline":"2026-01-01T00:05:00Z","network":{"mode":"none","allow":[],"deny":["10.0.0.0/8"]}},"ending":true}"#;
         let slot: Slot = serde_json::from_str(golden).unwrap();
         assert_eq!(serde_json::to_string(&slot).unwrap(), golden);
+    }
+
+    #[test]
+    fn what_can_not_be_written_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let taken = folder.path().join("taken");
+        fs::create_dir(&taken).unwrap();
+        assert!(write_whole(&taken, b"text").is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

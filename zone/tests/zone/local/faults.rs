@@ -6,6 +6,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{
     Shutdown, SockType, UnixAddr, getpeername, getsockopt, shutdown, sockopt::SockType as TypeOf,
 };
+use sandboxo_zone::StartError;
 use sandboxo_zone_protocol::{CreateError, EndReason, Zone, fake::ManualClock};
 use tempfile::TempDir;
 
@@ -176,7 +177,18 @@ async fn a_full_host_disk_refuses_creates_and_takes_kills_and_timeouts() {
     let ended = next_end(&mut events).await;
     assert_eq!((ended.id, ended.reason), (timed_out.id, EndReason::TimedOut));
 
+    let lasting = spec(image);
     fs::remove_file(little.filler()).unwrap();
+    zone.create(lasting.clone()).await.unwrap();
+    drop(zone);
+    world.stop().await;
+    little.fill();
+    let full = world.try_start().await.err();
+    assert!(matches!(full, Some(StartError::DiskFull(_))), "{full:?}");
+
+    fs::remove_file(little.filler()).unwrap();
+    let zone = world.start().await;
+    is_well(&zone, lasting.id).await;
     let again = neighbor(&zone, &killed).await;
     is_well(&zone, again).await;
     world.end().await;
