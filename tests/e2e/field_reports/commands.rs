@@ -300,7 +300,8 @@ async fn row_23_a_killed_command_is_gone_when_the_kill_answers() -> Result<()> {
 #[tokio::test]
 async fn row_26_a_silent_command_is_left_alone() -> Result<()> {
     let Shared { client, .. } = Shared::get().await?;
-    let sandbox = client.sandbox().await?;
+    // It outlives its command also in the report's size.
+    let sandbox = client.create(json!({ "templateID": "base", "timeout": 1800 })).await?;
     let command = shell(&format!("sleep {}; echo woke", scaled(4, 900)));
     let lively = [("Keepalive-Ping-Interval", "1")];
     let stream = client.open(&sandbox, "process.Process/Start", &command, &lively).await?;
