@@ -125,6 +125,7 @@ impl Ledger {
             capacity,
             sandboxes: state.live.values().copied().collect(),
             ended: state.ended.values().cloned().collect(),
+            checkpoints: Vec::new(),
         };
         if sender.try_send(ZoneEvent::Hello(report)).is_ok() {
             state.listeners.push(sender);

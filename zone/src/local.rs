@@ -12,9 +12,10 @@ use async_trait::async_trait;
 use sandboxo_channel::{ChannelError, OpenError, Request, Response, Target};
 use sandboxo_tasks::{Tasks, every};
 use sandboxo_zone_protocol::{
-    AGENT_PORT, ByteStream, Capacity, Clock, ConnectError, CreateError, ImageDigest, ImageInfo,
-    ImportError, Measured, NetworkPolicy, Notice, Noticed, Random, SandboxId, SandboxSpec, Shape,
-    Started, Timestamp, Zone, ZoneError, ZoneEvent, ZoneInfo,
+    AGENT_PORT, ByteStream, Capacity, Checkpoint, CheckpointId, Clock, ConnectError, CreateError,
+    ImageDigest, ImageInfo, ImportError, Kept, Measured, NetworkPolicy, Notice, Noticed,
+    PauseError, Random, SandboxId, SandboxSpec, Shape, Started, Timestamp, Zone, ZoneError,
+    ZoneEvent, ZoneInfo,
 };
 use tokio::{
     io::AsyncRead,
@@ -252,6 +253,18 @@ impl Zone for LocalZone {
     async fn kill(&self, id: SandboxId) -> Result<(), ZoneError> {
         self.handle(id).ok_or(ZoneError::NotFound)?.kill().await;
         Ok(())
+    }
+
+    async fn pause(&self, _id: SandboxId, _kept: Kept) -> Result<Checkpoint, PauseError> {
+        Err(PauseError::Unavailable)
+    }
+
+    async fn snapshot(&self, _id: SandboxId, _kept: Kept) -> Result<Checkpoint, PauseError> {
+        Err(PauseError::Unavailable)
+    }
+
+    async fn discard(&self, _checkpoint: CheckpointId) -> Result<(), ZoneError> {
+        Err(ZoneError::Unavailable)
     }
 
     async fn set_deadline(&self, id: SandboxId, deadline: Timestamp) -> Result<(), ZoneError> {

@@ -132,6 +132,8 @@ impl Handle {
 fn again(error: &Arc<CreateError>) -> CreateError {
     match &**error {
         CreateError::ImageNotFound(image) => CreateError::ImageNotFound(*image),
+        CreateError::CheckpointNotFound(id) => CreateError::CheckpointNotFound(*id),
+        CreateError::CheckpointUnusable(why) => CreateError::CheckpointUnusable(why.clone()),
         CreateError::LimitReached { what, limit } => {
             CreateError::LimitReached { what, limit: *limit }
         }

@@ -97,5 +97,6 @@ fn word(reason: &DeathReason) -> &'static str {
         DeathReason::Ended(EndReason::AgentLost) => "agent_lost",
         DeathReason::Ended(EndReason::KeeperLost) => "keeper_lost",
         DeathReason::Ended(EndReason::ZoneRestarted) => "zone_restarted",
+        DeathReason::Ended(EndReason::CheckpointFailed) => "checkpoint_failed",
     }
 }

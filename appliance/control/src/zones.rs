@@ -85,9 +85,10 @@ impl Zones {
             let mut events = context.zone.subscribe().await?;
             match events.recv().await {
                 Some(ZoneEvent::Hello(report)) => Ok((events, report)),
-                Some(ZoneEvent::Ping(_) | ZoneEvent::SandboxEnded(_)) | None => {
-                    Err(ZoneError::Unavailable)
-                }
+                Some(
+                    ZoneEvent::Ping(_) | ZoneEvent::SandboxEnded(_) | ZoneEvent::SandboxPaused(_),
+                )
+                | None => Err(ZoneError::Unavailable),
             }
         });
         let (events, report) = subscribed.await.unwrap_or(Err(ZoneError::Unavailable))?;
@@ -270,6 +271,9 @@ impl Zones {
                         Some(_) => {}
                         None => self.acknowledge(vec![id]).await,
                     }
+                }
+                ZoneEvent::SandboxPaused(paused) => {
+                    tracing::warn!(sandbox.id = %paused.id, "paused");
                 }
                 // A second hello is a new start, seen with older records: subscribe again.
                 ZoneEvent::Hello(_) => return,

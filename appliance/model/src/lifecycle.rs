@@ -67,7 +67,13 @@ pub enum DeathReason {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartFailure {
     ImageNotFound,
-    LimitReached { what: Cow<'static, str>, limit: u64 },
+    CheckpointLost,
+    /// The zone's words: which runtime it would take.
+    CheckpointUnusable(String),
+    LimitReached {
+        what: Cow<'static, str>,
+        limit: u64,
+    },
     DiskFull,
     TimedOut,
     Runtime,
@@ -230,6 +236,10 @@ impl fmt::Display for StartFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ImageNotFound => "the zone had no such image",
+            Self::CheckpointLost => "the zone had no such checkpoint",
+            Self::CheckpointUnusable(why) => {
+                return write!(f, "the checkpoint can't be restored: {why}");
+            }
             Self::LimitReached { what, limit } => {
                 return write!(f, "the zone's limit of {limit} {what} was reached");
             }
@@ -253,6 +263,7 @@ impl fmt::Display for DeathReason {
             Self::Ended(EndReason::AgentLost) => "agent lost",
             Self::Ended(EndReason::KeeperLost) => "keeper lost",
             Self::Ended(EndReason::ZoneRestarted) => "zone restarted",
+            Self::Ended(EndReason::CheckpointFailed) => "checkpoint failed",
         })
     }
 }

@@ -80,6 +80,8 @@ impl NewSandbox {
                 network: policy,
                 agent_token: self.secure.then_some(agent_token),
                 deadline: rules::after(now, self.timeout),
+                on_deadline: sandboxo_zone_protocol::OnDeadline::Kill,
+                origin: sandboxo_zone_protocol::Origin::Image,
             },
             timeout: self.timeout,
             metadata: self.metadata,

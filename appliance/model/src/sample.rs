@@ -26,6 +26,8 @@ pub(crate) fn record(id: SandboxId, deadline: Timestamp, phase: Phase) -> Sandbo
             network: NetworkPolicy::OPEN,
             agent_token: None,
             deadline,
+            on_deadline: sandboxo_zone_protocol::OnDeadline::Kill,
+            origin: sandboxo_zone_protocol::Origin::Image,
         },
         timeout: Duration::from_secs(1),
         metadata: [].into(),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Capacity, SandboxId, Timestamp};
+use crate::{Capacity, CheckpointId, Kept, SandboxId, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -10,6 +10,8 @@ pub enum ZoneEvent {
     Hello(ZoneReport),
     Ping(Capacity),
     SandboxEnded(Ended),
+    /// Asked for or at its deadline. It runs no longer.
+    SandboxPaused(Paused),
 }
 
 /// A snapshot of the zone. Ended sandboxes stay in it until they are acknowledged.
@@ -20,6 +22,28 @@ pub struct ZoneReport {
     pub capacity: Capacity,
     pub sandboxes: Vec<ZoneSandbox>,
     pub ended: Vec<Ended>,
+    /// All that the zone has, in whatever use.
+    #[serde(default)]
+    pub checkpoints: Vec<Checkpoint>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    pub id: CheckpointId,
+    pub kept: Kept,
+    pub at: Timestamp,
+    /// On the zone's disk.
+    pub size_bytes: u64,
+    /// The sandbox that was paused with it, or of which it is a snapshot.
+    pub sandbox: SandboxId,
+    /// It was made by a pause: the sandbox may have nothing else.
+    pub is_pause: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paused {
+    pub id: SandboxId,
+    pub checkpoint: Checkpoint,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,4 +77,6 @@ pub enum EndReason {
     KeeperLost,
     /// The zone's host was started anew.
     ZoneRestarted,
+    /// The runtime ended it when it was to be checkpointed.
+    CheckpointFailed,
 }

@@ -148,6 +148,32 @@ impl fmt::Display for SandboxId {
     }
 }
 
+/// What a zone keeps of a sandbox at one moment, to start from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct CheckpointId([u8; TAIL]);
+text_form!(CheckpointId);
+
+impl CheckpointId {
+    pub fn random(random: &dyn Random) -> Self {
+        Self(characters(random))
+    }
+}
+
+impl FromStr for CheckpointId {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        of_alphabet(text).map(Self).ok_or(ParseIdError { kind: "checkpoint id" })
+    }
+}
+
+impl fmt::Display for CheckpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(ascii(&self.0))
+    }
+}
+
 /// What a sandbox starts from. The spelling has only letters and digits, as E2B's has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]

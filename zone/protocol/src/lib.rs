@@ -17,17 +17,19 @@ mod zone;
 pub mod fake;
 
 pub use clock::{Clock, SystemClock, Timestamp};
-pub use event::{EndReason, Ended, ZoneEvent, ZoneReport, ZoneSandbox};
+pub use event::{Checkpoint, EndReason, Ended, Paused, ZoneEvent, ZoneReport, ZoneSandbox};
 pub use id::{
-    ApiKeyId, BuildId, ImageDigest, ParseIdError, Region, SandboxId, TeamId, TemplateId, ZoneCode,
-    ZoneName,
+    ApiKeyId, BuildId, CheckpointId, ImageDigest, ParseIdError, Region, SandboxId, TeamId,
+    TemplateId, ZoneCode, ZoneName,
 };
 pub use notice::{Notice, Noticed};
 pub use random::{Random, SystemRandom};
 pub use secret::Secret;
-pub use spec::{NetworkMode, NetworkPolicy, Platform, Resources, SandboxSpec, Shape};
+pub use spec::{
+    Kept, NetworkMode, NetworkPolicy, OnDeadline, Origin, Platform, Resources, SandboxSpec, Shape,
+};
 pub use stream::ByteStream;
 pub use zone::{
-    AGENT_PORT, Capacity, ConnectError, CreateError, ImageInfo, ImportError, Measured, Started,
-    Zone, ZoneError, ZoneInfo,
+    AGENT_PORT, Capacity, ConnectError, CreateError, ImageInfo, ImportError, Measured, PauseError,
+    Started, Zone, ZoneError, ZoneInfo,
 };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::{ImageDigest, SandboxId, Secret, Timestamp};
+use crate::{CheckpointId, ImageDigest, SandboxId, Secret, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxSpec {
@@ -24,8 +24,57 @@ pub struct SandboxSpec {
     pub network: NetworkPolicy,
     /// The agent asks it of every request that changes or reads anything.
     pub agent_token: Option<Secret>,
-    /// The zone ends the sandbox then, also while nobody is connected to the zone.
+    /// The zone ends or pauses the sandbox then, also while nobody is connected to the zone.
     pub deadline: Timestamp,
+    #[serde(default, skip_serializing_if = "OnDeadline::is_default")]
+    pub on_deadline: OnDeadline,
+    #[serde(default, skip_serializing_if = "Origin::is_default")]
+    pub origin: Origin,
+}
+
+/// What the zone does with a sandbox whose time is over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDeadline {
+    #[default]
+    Kill,
+    Pause(Kept),
+}
+
+impl OnDeadline {
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What a checkpoint keeps of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kept {
+    /// Processes and files: what starts from it goes on.
+    Memory,
+    /// Files alone: what starts from it boots.
+    Files,
+}
+
+/// What a sandbox starts from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    #[default]
+    Image,
+    /// The checkpoint is of the same image, resources, platform and network mode. It stays.
+    Checkpoint {
+        id: CheckpointId,
+        /// Only its files count, whatever it keeps.
+        reboot: bool,
+    },
+}
+
+impl Origin {
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl SandboxSpec {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use tokio::{io::AsyncRead, sync::mpsc};
 
 use crate::{
-    ByteStream, ImageDigest, NetworkPolicy, Notice, Region, SandboxId, SandboxSpec, Shape,
-    Timestamp, ZoneEvent, ZoneName,
+    ByteStream, Checkpoint, CheckpointId, ImageDigest, Kept, NetworkPolicy, Notice, Region,
+    SandboxId, SandboxSpec, Shape, Timestamp, ZoneEvent, ZoneName,
 };
 
 /// Where the agent listens inside a sandbox; a connection to it ends in the agent.
@@ -23,8 +23,20 @@ pub trait Zone: Send + Sync {
     /// Returns once the agent answers. A repeat for a running id is a success.
     async fn create(&self, spec: SandboxSpec) -> Result<Started, CreateError>;
 
-    /// Returns once it is gone. A repeat is a success: `NotFound` means there is nothing to kill.
+    /// Returns once it is gone; checkpoints stay. A repeat is a success: `NotFound` means there is
+    /// nothing to kill.
     async fn kill(&self, id: SandboxId) -> Result<(), ZoneError>;
+
+    /// Ends it, and keeps what a later create starts from. A repeat for one that is paused is a
+    /// success. Dropping the future does not stop it.
+    async fn pause(&self, id: SandboxId, kept: Kept) -> Result<Checkpoint, PauseError>;
+
+    /// As a pause, and the sandbox goes on from there; connections to it are cut. With
+    /// [`Kept::Files`] its processes end only in what starts from the checkpoint.
+    async fn snapshot(&self, id: SandboxId, kept: Kept) -> Result<Checkpoint, PauseError>;
+
+    /// A repeat is a success. A sandbox that is starting from it may fail.
+    async fn discard(&self, checkpoint: CheckpointId) -> Result<(), ZoneError>;
 
     async fn set_deadline(&self, id: SandboxId, deadline: Timestamp) -> Result<(), ZoneError>;
 
@@ -104,6 +116,11 @@ pub struct ImageInfo {
 pub enum CreateError {
     #[error("the zone has no image {0}")]
     ImageNotFound(ImageDigest),
+    #[error("the zone has no checkpoint {0}")]
+    CheckpointNotFound(CheckpointId),
+    /// Made by another runtime than the zone has. The text says which.
+    #[error("the checkpoint can't be restored here: {0}")]
+    CheckpointUnusable(String),
     #[error("the zone's limit of {limit} {what} is reached")]
     LimitReached { what: &'static str, limit: u64 },
     #[error("the zone's disk is full")]
@@ -116,6 +133,29 @@ pub enum CreateError {
     Runtime(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the zone is not available")]
     Unavailable,
+}
+
+/// Unless it says otherwise, the sandbox goes on as if nobody had asked.
+#[derive(Debug, thiserror::Error)]
+pub enum PauseError {
+    #[error("the zone has no such sandbox")]
+    NotFound,
+    /// It starts, or another pause of it is under way.
+    #[error("the sandbox is busy")]
+    Busy,
+    #[error(
+        "the checkpoint needs {needed_mib} MiB, and the zone's disk has {free_mib} MiB to spare"
+    )]
+    DiskFull { needed_mib: u64, free_mib: u64 },
+    #[error("the agent does not answer")]
+    AgentUnresponsive,
+    /// The sandbox ended of it, which is also told as an event.
+    #[error("the checkpoint failed, and the sandbox ended")]
+    Ended,
+    #[error("the zone is not available")]
+    Unavailable,
+    #[error("the zone failed")]
+    Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 #[derive(Debug, thiserror::Error)]

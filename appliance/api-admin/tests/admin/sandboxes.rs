@@ -17,6 +17,7 @@ async fn the_dead_are_listed_with_their_reason() {
         (EndReason::Crashed, "crashed"),
         (EndReason::TimedOut, "timed_out"),
         (EndReason::ZoneRestarted, "zone_restarted"),
+        (EndReason::CheckpointFailed, "checkpoint_failed"),
     ];
     let mut expected = Vec::new();
     let killed = world.create().await;

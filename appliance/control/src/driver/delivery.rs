@@ -68,6 +68,10 @@ async fn ask(zone: Arc<dyn Zone>, spec: SandboxSpec) -> Delivered {
                 None => return Delivered::Unknown(StartFailure::Unavailable),
             },
             CreateError::ImageNotFound(_) => StartFailure::ImageNotFound,
+            CreateError::CheckpointNotFound(_) => StartFailure::CheckpointLost,
+            CreateError::CheckpointUnusable(ref why) => {
+                StartFailure::CheckpointUnusable(why.clone())
+            }
             CreateError::LimitReached { what, limit } => {
                 return Delivered::Refused(StartFailure::LimitReached { what: what.into(), limit });
             }

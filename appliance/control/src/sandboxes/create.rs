@@ -155,7 +155,10 @@ async fn started(context: &Context, live: &Live) -> Result<Arc<SandboxRecord>, C
 fn outcome(record: &SandboxRecord) -> Option<Result<(), CreateError>> {
     let failed = |failure: &StartFailure| match failure {
         // A template without its image is ours to repair.
-        StartFailure::ImageNotFound | StartFailure::Runtime => CreateError::Failed,
+        StartFailure::ImageNotFound
+        | StartFailure::CheckpointLost
+        | StartFailure::CheckpointUnusable(_)
+        | StartFailure::Runtime => CreateError::Failed,
         StartFailure::LimitReached { what, limit } => {
             CreateError::LimitReached { what: what.to_string(), limit: *limit }
         }

@@ -235,6 +235,7 @@ mod tests {
             capacity: Capacity::default(),
             sandboxes: Vec::new(),
             ended: Vec::new(),
+            checkpoints: Vec::new(),
         };
         for line in lines {
             let words: Vec<_> = line.split(' ').collect();

@@ -87,7 +87,8 @@ fn severity(reason: &DeathReason) -> Level {
             | EndReason::Crashed
             | EndReason::AgentLost
             | EndReason::KeeperLost
-            | EndReason::ZoneRestarted,
+            | EndReason::ZoneRestarted
+            | EndReason::CheckpointFailed,
         )
         | DeathReason::StartFailed(_)
         | DeathReason::Missing => Level::Error,

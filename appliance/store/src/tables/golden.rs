@@ -55,6 +55,8 @@ pub(crate) fn sandbox_record() -> SandboxRecord {
             },
             agent_token: Some(Secret::new("secret")),
             deadline: time(),
+            on_deadline: sandboxo_zone_protocol::OnDeadline::Kill,
+            origin: sandboxo_zone_protocol::Origin::Image,
         },
         timeout: Duration::from_mins(5),
         metadata: BTreeMap::from([("k".into(), "v".into())]),

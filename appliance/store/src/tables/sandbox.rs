@@ -8,8 +8,8 @@ use sandboxo_model::{
     DeathReason, Ingress, KillCause, NetworkAsked, Phase, SandboxRecord, StartFailure, TemplateUse,
 };
 use sandboxo_zone_protocol::{
-    EndReason, ImageDigest, NetworkMode, NetworkPolicy, Platform, Resources, SandboxId,
-    SandboxSpec, Secret, TeamId, TemplateId, Timestamp, ZoneName,
+    CheckpointId, EndReason, ImageDigest, Kept, NetworkMode, NetworkPolicy, OnDeadline, Origin,
+    Platform, Resources, SandboxId, SandboxSpec, Secret, TeamId, TemplateId, Timestamp, ZoneName,
 };
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,11 @@ struct RowV1 {
     deny: Vec<IpNet>,
     agent_token: Option<Secret>,
     deadline: Timestamp,
+    /// `None`: it is killed then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pause_at_deadline: Option<KeptRow>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<OriginRow>,
     timeout: Duration,
     metadata: BTreeMap<String, String>,
     internet: Option<bool>,
@@ -67,6 +72,20 @@ impl PlatformRow {
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum KeptRow {
+    Memory,
+    Files,
+}
+
+/// A checkpoint.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct OriginRow {
+    checkpoint: CheckpointId,
+    reboot: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -112,6 +131,7 @@ enum DeathRow {
     AgentLost,
     KeeperLost,
     ZoneRestarted,
+    CheckpointFailed,
     Missing,
 }
 
@@ -119,6 +139,8 @@ enum DeathRow {
 #[serde(rename_all = "snake_case")]
 enum FailureRow {
     ImageNotFound,
+    CheckpointLost,
+    CheckpointUnusable(String),
     LimitReached { what: String, limit: u64 },
     DiskFull,
     TimedOut,
@@ -157,6 +179,8 @@ impl Record for SandboxRecord {
                     network: NetworkPolicy { mode, allow, deny },
                     agent_token,
                     deadline,
+                    on_deadline,
+                    origin,
                 },
             timeout,
             metadata,
@@ -187,6 +211,16 @@ impl Record for SandboxRecord {
             deny,
             agent_token,
             deadline,
+            pause_at_deadline: match on_deadline {
+                OnDeadline::Kill => None,
+                OnDeadline::Pause(kept) => Some(kept.into()),
+            },
+            origin: match origin {
+                Origin::Image => None,
+                Origin::Checkpoint { id: checkpoint, reboot } => {
+                    Some(OriginRow { checkpoint, reboot })
+                }
+            },
             timeout,
             metadata,
             internet,
@@ -218,6 +252,8 @@ impl Record for SandboxRecord {
             deny,
             agent_token,
             deadline,
+            pause_at_deadline,
+            origin,
             timeout,
             metadata,
             internet,
@@ -248,6 +284,12 @@ impl Record for SandboxRecord {
                 network: NetworkPolicy { mode, allow, deny },
                 agent_token,
                 deadline,
+                on_deadline: pause_at_deadline
+                    .map_or(OnDeadline::Kill, |kept| OnDeadline::Pause(kept.into())),
+                origin: origin.map_or(Origin::Image, |row| Origin::Checkpoint {
+                    id: row.checkpoint,
+                    reboot: row.reboot,
+                }),
             },
             timeout,
             metadata,
@@ -314,6 +356,24 @@ impl From<ResourcesRow> for Resources {
     }
 }
 
+impl From<Kept> for KeptRow {
+    fn from(kept: Kept) -> Self {
+        match kept {
+            Kept::Memory => Self::Memory,
+            Kept::Files => Self::Files,
+        }
+    }
+}
+
+impl From<KeptRow> for Kept {
+    fn from(row: KeptRow) -> Self {
+        match row {
+            KeptRow::Memory => Self::Memory,
+            KeptRow::Files => Self::Files,
+        }
+    }
+}
+
 impl From<Platform> for PlatformRow {
     fn from(platform: Platform) -> Self {
         match platform {
@@ -370,6 +430,7 @@ impl From<Phase> for PhaseRow {
                     DeathReason::Ended(EndReason::AgentLost) => DeathRow::AgentLost,
                     DeathReason::Ended(EndReason::KeeperLost) => DeathRow::KeeperLost,
                     DeathReason::Ended(EndReason::ZoneRestarted) => DeathRow::ZoneRestarted,
+                    DeathReason::Ended(EndReason::CheckpointFailed) => DeathRow::CheckpointFailed,
                 };
                 Self::Dead { at, reason, started_at }
             }
@@ -403,6 +464,7 @@ impl From<PhaseRow> for Phase {
                     DeathRow::AgentLost => DeathReason::Ended(EndReason::AgentLost),
                     DeathRow::KeeperLost => DeathReason::Ended(EndReason::KeeperLost),
                     DeathRow::ZoneRestarted => DeathReason::Ended(EndReason::ZoneRestarted),
+                    DeathRow::CheckpointFailed => DeathReason::Ended(EndReason::CheckpointFailed),
                 };
                 Self::Dead { at, reason, started_at }
             }
@@ -414,6 +476,8 @@ impl From<StartFailure> for FailureRow {
     fn from(failure: StartFailure) -> Self {
         match failure {
             StartFailure::ImageNotFound => Self::ImageNotFound,
+            StartFailure::CheckpointLost => Self::CheckpointLost,
+            StartFailure::CheckpointUnusable(why) => Self::CheckpointUnusable(why),
             StartFailure::LimitReached { what, limit } => {
                 Self::LimitReached { what: what.into_owned(), limit }
             }
@@ -429,6 +493,8 @@ impl From<FailureRow> for StartFailure {
     fn from(row: FailureRow) -> Self {
         match row {
             FailureRow::ImageNotFound => Self::ImageNotFound,
+            FailureRow::CheckpointLost => Self::CheckpointLost,
+            FailureRow::CheckpointUnusable(why) => Self::CheckpointUnusable(why),
             FailureRow::LimitReached { what, limit } => {
                 Self::LimitReached { what: Cow::Owned(what), limit }
             }
@@ -521,6 +587,7 @@ mod tests {
             ),
             (
                 ended(EndReason::ZoneRestarted),
+                ended(EndReason::CheckpointFailed),
                 r#"{"kind":"dead","at":T,"reason":"zone_restarted","started_at":T}"#,
             ),
             (

@@ -41,6 +41,8 @@ fn sandbox(random: &SeededRandom, phase: Phase) -> SandboxRecord {
             network: NetworkPolicy::OPEN,
             agent_token: None,
             deadline: at(100),
+            on_deadline: sandboxo_zone_protocol::OnDeadline::Kill,
+            origin: sandboxo_zone_protocol::Origin::Image,
         },
         timeout: Duration::from_secs(99),
         metadata: [].into(),

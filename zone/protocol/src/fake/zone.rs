@@ -16,9 +16,10 @@ use tokio::{
 };
 
 use crate::{
-    ByteStream, Capacity, Clock, ConnectError, CreateError, EndReason, Ended, ImageDigest,
-    ImageInfo, ImportError, Measured, NetworkPolicy, Notice, SandboxId, SandboxSpec, Shape,
-    Started, Timestamp, Zone, ZoneError, ZoneEvent, ZoneInfo, ZoneReport, ZoneSandbox,
+    ByteStream, Capacity, Checkpoint, CheckpointId, Clock, ConnectError, CreateError, EndReason,
+    Ended, ImageDigest, ImageInfo, ImportError, Kept, Measured, NetworkPolicy, Notice, OnDeadline,
+    Origin, PauseError, Paused, SandboxId, SandboxSpec, Shape, Started, Timestamp, Zone, ZoneError,
+    ZoneEvent, ZoneInfo, ZoneReport, ZoneSandbox, fake::SeededRandom,
 };
 
 pub struct FakeZone {
@@ -36,6 +37,9 @@ struct State {
     running: BTreeMap<SandboxId, Running>,
     starting: BTreeSet<SandboxId>,
     ended: BTreeMap<SandboxId, Ended>,
+    checkpoints: BTreeMap<CheckpointId, Checkpoint>,
+    random: SeededRandom,
+    failing_pauses: VecDeque<PauseError>,
     images: BTreeSet<ImageDigest>,
     warm: BTreeSet<Shape>,
     notices: BTreeMap<SandboxId, Vec<Notice>>,
@@ -72,6 +76,9 @@ pub enum ScriptedCreate {
 pub enum Call {
     Create(SandboxId),
     Kill(SandboxId),
+    Pause(SandboxId, Kept),
+    Snapshot(SandboxId, Kept),
+    Discard(CheckpointId),
     SetDeadline(SandboxId, Timestamp),
     SetNetwork(SandboxId, NetworkPolicy),
     Acknowledge(Vec<SandboxId>),
@@ -109,6 +116,9 @@ impl FakeZone {
             running: BTreeMap::new(),
             starting: BTreeSet::new(),
             ended: BTreeMap::new(),
+            checkpoints: BTreeMap::new(),
+            random: SeededRandom::new(1),
+            failing_pauses: VecDeque::new(),
             images: BTreeSet::new(),
             warm: BTreeSet::new(),
             notices: BTreeMap::new(),
@@ -137,7 +147,13 @@ impl FakeZone {
         self.change(|state| state.failing_imports.push_back(error));
     }
 
-    /// Creates wait until [`Self::release`].
+    /// Of a pause or a snapshot; several are used in turn. `Ended` ends the sandbox, after others
+    /// it goes on.
+    pub fn fail_next_pause(&self, error: PauseError) {
+        self.change(|state| state.failing_pauses.push_back(error));
+    }
+
+    /// Creates, pauses and snapshots wait until [`Self::release`].
     pub fn hold(&self) {
         self.change(|state| state.held = true);
     }
@@ -171,7 +187,7 @@ impl FakeZone {
         self.change(|state| state.end(id, at, reason));
     }
 
-    /// Ends what is past its deadline.
+    /// Ends or pauses what is past its deadline.
     pub fn end_expired(&self) {
         let at = self.clock.now();
         self.change(|state| {
@@ -179,12 +195,26 @@ impl FakeZone {
                 .running
                 .iter()
                 .filter(|(_, running)| running.deadline <= at)
-                .map(|(id, _)| *id)
+                .map(|(id, running)| (*id, running.spec.on_deadline))
                 .collect();
-            for id in expired {
-                state.end(id, at, EndReason::TimedOut);
+            for (id, on_deadline) in expired {
+                match on_deadline {
+                    OnDeadline::Kill => state.end(id, at, EndReason::TimedOut),
+                    OnDeadline::Pause(kept) => {
+                        state.pause(id, kept, at);
+                    }
+                }
             }
         });
+    }
+
+    /// A checkpoint is gone without a word.
+    pub fn lose_checkpoint(&self, id: CheckpointId) {
+        self.change(|state| state.checkpoints.remove(&id).map(|_gone| ()));
+    }
+
+    pub fn checkpoints(&self) -> Vec<Checkpoint> {
+        self.state.lock().checkpoints.values().copied().collect()
     }
 
     /// Gone without a trace.
@@ -291,6 +321,11 @@ impl FakeZone {
                 let limit = u64::from(state.limit);
                 return Err(CreateError::LimitReached { what: "sandboxes", limit });
             }
+            if let Origin::Checkpoint { id, .. } = spec.origin
+                && !state.checkpoints.contains_key(&id)
+            {
+                return Err(CreateError::CheckpointNotFound(id));
+            }
             let deadline = spec.deadline;
             state.running.insert(spec.id, Running { spec, started_at: at, deadline });
             Ok(Started { at, warm: false })
@@ -298,7 +333,54 @@ impl FakeZone {
     }
 }
 
+impl FakeZone {
+    /// Until nothing is held; then what the script says.
+    async fn begin_checkpoint(&self, id: SandboxId, call: Call) -> Result<(), PauseError> {
+        let at = self.clock.now();
+        self.change(|state| state.calls.push(call));
+        let mut changed = self.changed.subscribe();
+        while self.state.lock().held {
+            if changed.changed().await.is_err() {
+                return Err(PauseError::Unavailable);
+            }
+        }
+        self.change(|state| {
+            if !state.available {
+                return Err(PauseError::Unavailable);
+            }
+            match state.failing_pauses.pop_front() {
+                Some(PauseError::Ended) => {
+                    state.end(id, at, EndReason::CheckpointFailed);
+                    Err(PauseError::Ended)
+                }
+                Some(error) => Err(error),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
 impl State {
+    fn checkpoint(
+        &mut self,
+        sandbox: SandboxId,
+        kept: Kept,
+        at: Timestamp,
+        is_pause: bool,
+    ) -> Checkpoint {
+        let id = CheckpointId::random(&self.random);
+        let checkpoint = Checkpoint { id, kept, at, size_bytes: 1 << 20, sandbox, is_pause };
+        self.checkpoints.insert(id, checkpoint);
+        checkpoint
+    }
+
+    fn pause(&mut self, id: SandboxId, kept: Kept, at: Timestamp) -> Option<Checkpoint> {
+        self.running.remove(&id)?;
+        let checkpoint = self.checkpoint(id, kept, at, true);
+        self.tell(&ZoneEvent::SandboxPaused(Paused { id, checkpoint }));
+        Some(checkpoint)
+    }
+
     fn end(&mut self, id: SandboxId, at: Timestamp, reason: EndReason) {
         if self.running.remove(&id).is_some() {
             let ended = Ended { id, at, reason };
@@ -332,6 +414,7 @@ impl State {
             capacity: self.capacity(),
             sandboxes: self.running.iter().map(sandbox).collect(),
             ended: self.ended.values().cloned().collect(),
+            checkpoints: self.checkpoints.values().copied().collect(),
         }
     }
 }
@@ -418,6 +501,34 @@ impl Zone for FakeZone {
                 return Err(ZoneError::NotFound);
             }
             state.end(id, at, EndReason::Killed);
+            Ok(())
+        })
+    }
+
+    async fn pause(&self, id: SandboxId, kept: Kept) -> Result<Checkpoint, PauseError> {
+        self.begin_checkpoint(id, Call::Pause(id, kept)).await?;
+        let at = self.clock.now();
+        self.change(|state| {
+            let before = state.checkpoints.values().rfind(|it| it.sandbox == id && it.is_pause);
+            let before = before.copied();
+            state.pause(id, kept, at).or(before).ok_or(PauseError::NotFound)
+        })
+    }
+
+    async fn snapshot(&self, id: SandboxId, kept: Kept) -> Result<Checkpoint, PauseError> {
+        self.begin_checkpoint(id, Call::Snapshot(id, kept)).await?;
+        let at = self.clock.now();
+        self.change(|state| {
+            if !state.running.contains_key(&id) {
+                return Err(PauseError::NotFound);
+            }
+            Ok(state.checkpoint(id, kept, at, false))
+        })
+    }
+
+    async fn discard(&self, checkpoint: CheckpointId) -> Result<(), ZoneError> {
+        self.ask(Call::Discard(checkpoint), |state| {
+            state.checkpoints.remove(&checkpoint);
             Ok(())
         })
     }

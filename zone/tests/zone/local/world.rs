@@ -317,6 +317,8 @@ pub(crate) fn spec(image: ImageDigest) -> SandboxSpec {
         network: NetworkPolicy { mode: NetworkMode::None, ..NetworkPolicy::OPEN },
         agent_token: None,
         deadline: SystemClock.now() + Duration::from_mins(10),
+        on_deadline: sandboxo_zone_protocol::OnDeadline::Kill,
+        origin: sandboxo_zone_protocol::Origin::Image,
     }
 }
 
