@@ -93,6 +93,10 @@ pub(crate) enum Sandbox {
     Logs(history::Logs),
     /// What one used of its processors, memory and disk
     Metrics(history::Metrics),
+    /// End them for now; a resume, or whoever connects, finds them as they were
+    Pause(sandboxes::Pause),
+    /// Let paused ones go on
+    Resume(sandboxes::Resume),
     /// End them
     Kill(sandboxes::Kill),
 }
@@ -170,6 +174,10 @@ pub(crate) async fn run(context: Context, command: Command) -> Result<ExitCode> 
     match command {
         Command::Sandbox(Sandbox::Create(create)) => sandboxes::create(&context, create).await?,
         Command::Sandbox(Sandbox::Ls(ls)) => sandboxes::ls(&context, ls).await?,
+        Command::Sandbox(Sandbox::Pause(pause)) => return sandboxes::pause(&context, pause).await,
+        Command::Sandbox(Sandbox::Resume(resume)) => {
+            return sandboxes::resume(&context, resume).await;
+        }
         Command::Sandbox(Sandbox::Kill(kill)) => return sandboxes::kill(&context, kill).await,
         Command::Sandbox(Sandbox::Logs(logs)) => history::logs(&context, logs).await?,
         Command::Sandbox(Sandbox::Metrics(metrics)) => history::metrics(&context, metrics).await?,

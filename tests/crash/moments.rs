@@ -129,6 +129,19 @@ async fn work(
             (9, _) if name.ends_with("w0") => {
                 ("import", import(&client, &format!("{name}-{step}")).await?)
             }
+            (10, Some(id)) => {
+                let known = own.get(id).context("it is its own")?;
+                let cycle = async {
+                    let status = client.pause(&known.sandbox, true).await?;
+                    anyhow::ensure!(status == 204, "a pause was answered with {status}");
+                    usable(&client, &known.sandbox).await
+                };
+                match cycle.await {
+                    Ok(()) => ("pause", true),
+                    Err(error) if is_there(&client).await => bail!(error),
+                    Err(_the_server_died) => ("pause", false),
+                }
+            }
             (_, Some(id)) => {
                 let known = own.get(id).context("it is its own")?;
                 match usable(&client, &known.sandbox).await {

@@ -59,6 +59,22 @@ async fn die_at(world: &mut World, name: &str) -> Result<()> {
             world.appliance.order_death(&order)?;
             kill(&client, world.book.get_mut(&victim).context("it is known")?).await?;
         }
+        // Asked for, and not answered: it runs, or it is paused.
+        "pause" => {
+            let victim = live(world, &key).await?;
+            world.appliance.order_death(&order)?;
+            let victim = &world.book.get(&victim).context("it is known")?.sandbox;
+            if let Ok(status) = client.pause(victim, true).await {
+                ensure!(status == 204, "a pause was answered with {status}");
+            }
+        }
+        "resume" => {
+            let victim = live(world, &key).await?;
+            let victim = &world.book.get(&victim).context("it is known")?.sandbox;
+            ensure!(client.pause(victim, true).await? == 204, "it is paused first");
+            world.appliance.order_death(&order)?;
+            if client.connect(victim).await.is_err() { /* asked again when all is compared */ }
+        }
         "timeout" => {
             let victim = live(world, &key).await?;
             world.appliance.order_death(&order)?;

@@ -85,7 +85,8 @@ impl World {
     async fn check(&mut self) -> Result<()> {
         // Creates that were not answered are finished first.
         self.appliance.leaks().await?;
-        let listed: BTreeSet<String> = self.client.running().await?.into_iter().collect();
+        let listed: BTreeSet<String> =
+            self.client.listed("running,paused").await?.into_iter().collect();
         let now = Instant::now();
         for (id, known) in &mut self.book {
             let is_listed = listed.contains(id);
@@ -106,7 +107,7 @@ impl World {
             if self.book.contains_key(id) {
                 continue;
             }
-            let sandbox = connect(&self.client, id).await?;
+            let sandbox = self.client.connect(&json!({ "sandboxID": id })).await?;
             self.book.insert(id.clone(), Known { sandbox, promise: Promise::Lives });
         }
         let of_use = self.book.values().filter(|known| known.promise == Promise::Lives);
@@ -233,17 +234,13 @@ pub(crate) async fn import(client: &Client, content: &str) -> Result<bool> {
     Ok(true)
 }
 
+/// Running, or paused and resumed for this.
 pub(crate) async fn usable(client: &Client, sandbox: &Value) -> Result<()> {
     let id = id(sandbox)?;
+    client.connect(sandbox).await?;
     let said = client.run(sandbox, "echo alive").await.with_context(|| format!("use {id}"))?;
     ensure!(said.stdout == "alive\n", "{id} is of no use: {said:?}");
     Ok(())
-}
-
-async fn connect(client: &Client, id: &str) -> Result<Value> {
-    let path = format!("/v2/sandboxes/{id}/connect");
-    let asked = client.api(Method::POST, &path).json(&json!({ "timeout": 600 })).send().await?;
-    Ok(asked.error_for_status()?.json().await?)
 }
 
 /// `None` when the server died before it had said all.

@@ -4,5 +4,6 @@
 mod commands;
 mod files;
 mod hosts;
+mod lifecycle;
 mod terminals;
 mod wires;

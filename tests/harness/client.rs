@@ -61,13 +61,35 @@ impl Client {
         self.create(json!({ "templateID": "base", "timeout": 600 })).await
     }
 
+    /// Whatever it answers; `memory` is a field of the request.
+    pub async fn pause(&self, sandbox: &Value, memory: bool) -> Result<StatusCode> {
+        let path = format!("/sandboxes/{}/pause", id(sandbox)?);
+        let pause = self.api(Method::POST, &path).json(&json!({ "memory": memory }));
+        Ok(pause.send().await?.status())
+    }
+
+    /// Resumes a paused one, and gives any one ten minutes.
+    pub async fn connect(&self, sandbox: &Value) -> Result<Value> {
+        let path = format!("/v2/sandboxes/{}/connect", id(sandbox)?);
+        let asked = self.api(Method::POST, &path).json(&json!({ "timeout": 600 })).send().await?;
+        let status = asked.status();
+        anyhow::ensure!(matches!(status.as_u16(), 200 | 201), "{status}: {}", asked.text().await?);
+        Ok(asked.json().await?)
+    }
+
     pub async fn kill(&self, sandbox: &Value) -> Result<StatusCode> {
         let path = format!("/sandboxes/{}", id(sandbox)?);
         Ok(self.api(Method::DELETE, &path).send().await?.status())
     }
 
     pub async fn running(&self) -> Result<Vec<String>> {
-        let answer = self.api(Method::GET, "/v2/sandboxes?state=running").send().await?;
+        self.listed("running").await
+    }
+
+    /// In these states, told apart by commas.
+    pub async fn listed(&self, states: &str) -> Result<Vec<String>> {
+        let list = self.api(Method::GET, "/v2/sandboxes").query(&[("state", states)]);
+        let answer = list.send().await?;
         let listed = expect(answer, StatusCode::OK).await?;
         let ids = listed.as_array().context("a list")?.iter().map(id).collect::<Result<_>>()?;
         Ok(ids)

@@ -5,11 +5,12 @@ use std::{
     fs, io,
     os::fd::OwnedFd,
     sync::Arc,
+    time::Duration,
 };
 
 use futures_util::future::join_all;
 use sandboxo_crashpoint::{Point, crashpoint};
-use sandboxo_zone_protocol::{EndReason, Ended, SandboxId};
+use sandboxo_zone_protocol::{CheckpointId, EndReason, Ended, SandboxId};
 use tokio::time::timeout;
 
 use crate::{
@@ -20,10 +21,13 @@ use crate::{
     host::Host,
     janitor::{NetworkRemains, Remains},
     keeper::Held,
-    process::Process,
+    process::{Process, ProcessMark},
     sandbox::{Shared, Task},
     slot::{ClaimRecord, ContainerId, Slot},
 };
+
+/// A checkpoint that was under way when the process before died.
+const SAVED_WITHIN: Duration = Duration::from_secs(80);
 
 /// Returns once all of it is adopted, in the pool, or removed.
 pub(crate) async fn adopt(shared: &Arc<Shared>, held: Vec<Held>) -> io::Result<()> {
@@ -37,7 +41,8 @@ pub(crate) async fn adopt(shared: &Arc<Shared>, held: Vec<Held>) -> io::Result<(
             tracing::warn!(label, "the keeper holds what is not a container's");
         }
     }
-    let views: Vec<_> = slots.values().map(|slot| view(shared, slot)).collect();
+    let saved = saved(host, &slots);
+    let views: Vec<_> = slots.values().map(|slot| view(shared, slot, &saved)).collect();
     let held = channels.keys().copied().collect();
     let found = found(&host.layout, &host.cgroups)?;
     let plan = plan(&views, &held, &found, host.clock.now());
@@ -45,8 +50,10 @@ pub(crate) async fn adopt(shared: &Arc<Shared>, held: Vec<Held>) -> io::Result<(
         tracing::info!(%plan, "what an earlier process left");
     }
     crashpoint(Point::AdoptPlanned);
-    for (id, reason) in plan.remove.values().flatten() {
-        tell(shared, *id, *reason);
+    for (container, (id, reason)) in plan.remove.iter().filter_map(|(c, end)| Some((c, (*end)?))) {
+        let was_saved = slots.get(container).is_some_and(|slot| slot.saving.is_some());
+        let failed = was_saved && reason == EndReason::Crashed;
+        tell(shared, id, if failed { EndReason::CheckpointFailed } else { reason });
     }
     crashpoint(Point::AdoptTold);
     let mut removed = Vec::new();
@@ -64,6 +71,13 @@ pub(crate) async fn adopt(shared: &Arc<Shared>, held: Vec<Held>) -> io::Result<(
     drop(channels);
     join_all(removed).await;
     crashpoint(Point::AdoptRemoved);
+    host.checkpoints.sweep()?;
+    let mut needed = host.checkpoints.programs();
+    for slot in read_slots(&host.layout)?.into_values() {
+        needed.extend(slot.programs.into_iter().flat_map(|it| [it.agent, it.runsc.digest]));
+    }
+    needed.insert(host.runsc.digest().to_owned());
+    host.programs.sweep(&needed)?;
     host.network.sweep(&[]).await;
     Ok(())
 }
@@ -107,7 +121,55 @@ pub(crate) fn read_slots(layout: &Layout) -> io::Result<BTreeMap<ContainerId, Sl
     Ok(slots)
 }
 
-fn view(shared: &Shared, slot: &Slot) -> SlotView {
+/// Those that were saved when the process before died: their sandboxes are paused now, or go on
+/// elsewhere, and what is left of the containers goes without a word.
+fn saved(host: &Host, slots: &BTreeMap<ContainerId, Slot>) -> BTreeSet<ContainerId> {
+    let lives = |slot: &Slot| slot.process.is_some_and(ProcessMark::is_alive);
+    let mut saved = BTreeSet::new();
+    for slot in slots.values().filter(|slot| !lives(slot)) {
+        let (Some(id), Some(claim)) = (slot.saving, &slot.claim) else { continue };
+        let goes_on = slots.values().any(|other| {
+            let is_same = other.claim.as_ref().is_some_and(|it| it.id == claim.id);
+            is_same && other.container != slot.container && !is_half_restored(other) && lives(other)
+        });
+        if goes_on || recover(host, slot, id) {
+            saved.insert(slot.container);
+        }
+    }
+    saved
+}
+
+/// A checkpoint whose writer ended, and then the zone before it could say so.
+fn recover(host: &Host, slot: &Slot, id: CheckpointId) -> bool {
+    let checkpoints = &host.checkpoints;
+    if !checkpoints.is_whole(id) {
+        if slot.host_boot != host.boot {
+            // Nobody knows how much of it reached the disk.
+            return false;
+        }
+        if let Err(error) = checkpoints.finish(id) {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a checkpoint was cut off");
+            return false;
+        }
+    }
+    match checkpoints.make_pause(id) {
+        Ok(description) => {
+            tracing::info!(sandbox.id = %description.sandbox, checkpoint = %id, "paused meanwhile");
+            checkpoints.publish(description);
+            true
+        }
+        Err(error) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "read a checkpoint");
+            false
+        }
+    }
+}
+
+fn is_half_restored(slot: &Slot) -> bool {
+    slot.restored.is_some_and(|restored| !restored.told)
+}
+
+fn view(shared: &Shared, slot: &Slot, saved: &BTreeSet<ContainerId>) -> SlotView {
     let host = &shared.host;
     let process = match slot.process {
         None => ProcessView::NotStarted,
@@ -126,14 +188,34 @@ fn view(shared: &Shared, slot: &Slot) -> SlotView {
         same_keeper: slot.keeper_boot == host.keeper.boot_id(),
         process,
         claim: slot.claim.as_ref().map(|claim| (claim.id, claim.deadline)),
+        // A create from a checkpoint that was cut off is asked for again.
         has_ended: slot.ending
+            || saved.contains(&slot.container)
+            || is_half_restored(slot)
             || slot.claim.as_ref().is_some_and(|claim| shared.ledger.has_ended(claim.id)),
     }
 }
 
 async fn take_over(shared: &Arc<Shared>, slot: Slot, channel: OwnedFd) {
     let (container, claim) = (slot.container, slot.claim.clone());
-    match reach(&shared.host, slot, channel).await {
+    let saving = slot.saving;
+    let half_saved = saving.map(|id| (id, slot.clone()));
+    let reached = match reach(&shared.host, slot, channel).await {
+        Ok((mut member, told)) => {
+            // It was not saved after all, or not begun to be.
+            if let Some(id) = saving {
+                shared.host.checkpoints.give_up(id);
+                if let Err(error) = member.holdings.record(|slot| slot.saving = None) {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(%container, error, "write down that it is not saved");
+                }
+            }
+            Ok((member, told))
+        }
+        Err(_) if half_saved.is_some_and(|(id, slot)| recover(&shared.host, &slot, id)) => return,
+        Err(reason) => Err(reason),
+    };
+    match reached {
         Ok((member, told)) => match (claim, told) {
             (None, None) => shared.pool.add(member),
             (Some(claim), Some(told)) if told == claim.id.label() => {
@@ -185,7 +267,9 @@ async fn reach(
     let Some(Ok(process)) = mark.map(Process::open) else {
         return Err(EndReason::Crashed);
     };
-    let greeted = timeout(HELLO_TIMEOUT, Running { holdings, process, channel }.greet()).await;
+    // One that is being saved does not greet, and ends.
+    let patience = if holdings.slot.saving.is_some() { SAVED_WITHIN } else { HELLO_TIMEOUT };
+    let greeted = timeout(patience, Running { holdings, process, channel }.greet()).await;
     match greeted {
         Ok(Ok((connected, hello))) => Ok((connected, hello.claimed)),
         Ok(Err(error)) => {

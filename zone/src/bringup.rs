@@ -8,6 +8,8 @@
 //! Steps are never cut in the middle: whoever wants a start to end cancels a token that is looked
 //! at between them and while something is waited for.
 
+mod connected;
+
 use std::{
     fs,
     io::{self, Read, Seek, SeekFrom},
@@ -18,15 +20,16 @@ use std::{
     time::Duration,
 };
 
-use sandboxo_channel::{ChannelError, Claim, Hello, Request, Response, ZoneEnd, attach};
+use sandboxo_channel::{ChannelError, Hello};
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::{CreateError, NetworkMode, Shape};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     bundle::{self, Bundle},
     cgroup::{CgroupError, Group, GroupLimits, Weight},
+    checkpoint::Description,
     config::SlotPaths,
     disk::DiskError,
     fault::is_full,
@@ -36,13 +39,18 @@ use crate::{
     machine,
     network::{Lease, LeaseRecord, NetworkError},
     process::{Process, ProcessMark},
-    runsc::RunCommand,
-    slot::{ClaimRecord, ContainerId, Slot},
+    runsc::{RunCommand, Runsc},
+    slot::{ContainerId, ProgramsRecord, RestoreRecord, Slot},
 };
+
+pub(crate) use connected::Connected;
+use connected::attach_to;
 
 /// Of runsc's log and the sandbox's output, for an error.
 const EXCERPT: u64 = 2000;
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
+/// An agent that has to end processes gives them some seconds.
+const QUIESCE_TIMEOUT: Duration = Duration::from_secs(10);
 const WARM_UP_TIMEOUT: Duration = Duration::from_secs(10);
 /// An agent that lives answers a greeting within milliseconds, on a busy host within seconds.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -76,6 +84,17 @@ pub(crate) enum BringUpError {
     Agent { said: String, source: ChannelError },
     #[error("its agent refuses: {0}")]
     Refused(String),
+    #[error("it was made by runsc {0}, which this host does not have")]
+    OtherRuntime(String),
+    #[error("the agent that it has in memory is not kept here")]
+    OtherAgent,
+}
+
+/// What a sandbox is started from, other than its image alone.
+#[derive(Debug, Clone)]
+pub(crate) struct Restore {
+    pub(crate) checkpoint: Description,
+    pub(crate) reboot: bool,
 }
 
 impl BringUpError {
@@ -92,6 +111,9 @@ impl From<BringUpError> for CreateError {
             BringUpError::Cancelled => Self::Killed,
             BringUpError::TimedOut(after, _) => Self::TimedOut(after),
             BringUpError::Disk(DiskError::Full) => Self::DiskFull,
+            BringUpError::OtherRuntime(_) | BringUpError::OtherAgent => {
+                Self::CheckpointUnusable(error.to_string())
+            }
             BringUpError::Disk(_)
             | BringUpError::Network(_)
             | BringUpError::Cgroup(_)
@@ -143,6 +165,11 @@ impl Holdings {
         self.left = true;
     }
 
+    /// What runsc said of a checkpoint.
+    pub(crate) fn checkpoint_said(&self) -> String {
+        excerpt(&self.paths.checkpoint_log(), End::Last).unwrap_or_default()
+    }
+
     /// What runsc and the sandbox said last. runsc's whole log is kept, since the slot goes.
     pub(crate) fn said(&self) -> String {
         if let Err(error) = fs::copy(self.paths.runsc_log(), self.host.layout.failed_start_log()) {
@@ -188,122 +215,12 @@ fn excerpt(path: &Path, end: End) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// A sandbox whose agent has greeted.
-pub(crate) struct Connected {
-    pub(crate) holdings: Holdings,
-    pub(crate) process: Process,
-    pub(crate) end: ZoneEnd,
-    /// To attach again, should the keeper have told the agent that the zone is gone.
-    channel: OwnedFd,
-    /// How often the keeper had done so when `end` was attached.
-    rejoined: u32,
-}
-
-impl Connected {
-    pub(crate) fn shape(&self) -> Shape {
-        self.holdings.slot.shape
-    }
-
-    pub(crate) fn is_alive(&self) -> bool {
-        !self.process.has_ended() && self.end.why_closed().is_none()
-    }
-
-    /// Ends it. Resolves once none of its processes is left; the janitor removes the rest.
-    pub(crate) async fn finish(mut self) {
-        if let Err(error) = self.holdings.record(|slot| slot.ending = true) {
-            tracing::warn!(error = &error as &dyn std::error::Error, "write down an end");
-        }
-        crashpoint(Point::EndMarked);
-        self.process.kill();
-        crashpoint(Point::EndSignalled);
-        if let Err(error) = self.holdings.group.kill_all().await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "end its processes");
-        }
-    }
-
-    /// It goes on without this process.
-    pub(crate) fn leave(mut self) {
-        self.holdings.leave();
-    }
-
-    /// Attaches again if the keeper has told the agent meanwhile that the zone is gone. `true`:
-    /// there is another `end`.
-    pub(crate) fn refresh(&mut self) -> Result<bool, BringUpError> {
-        let rejoined = self.holdings.host.keeper.standing().borrow().rejoined;
-        if rejoined == self.rejoined {
-            return Ok(false);
-        }
-        self.end = attach_to(&self.holdings.host, &self.channel)?;
-        self.rejoined = rejoined;
-        Ok(true)
-    }
-
-    /// Makes it somebody's. Written down before the agent is told: a zone that dies in between
-    /// finds out from the agent whether it was.
-    pub(crate) async fn claim(
-        &mut self,
-        record: ClaimRecord,
-        mut claim: Claim,
-    ) -> Result<(), BringUpError> {
-        self.refresh()?;
-        let policy = record.network.clone();
-        self.holdings
-            .record(|slot| slot.claim = Some(record))
-            .map_err(BringUpError::at("write down the claim"))?;
-        crashpoint(Point::ClaimRecorded);
-        if let Some(lease) = &self.holdings.lease {
-            claim.nameservers = lease.nameservers();
-            if !(policy.allow.is_empty() && policy.deny.is_empty()) {
-                lease.apply(&policy).await?;
-            }
-        }
-        let group = &self.holdings.group;
-        group.set_weight(Weight::Normal).map_err(BringUpError::at("set its share"))?;
-        crashpoint(Point::ClaimRuled);
-        match timeout(CLAIM_TIMEOUT, self.end.request(Request::Claim(claim))).await {
-            Ok(Ok(Response::Claimed)) => {
-                crashpoint(Point::ClaimTold);
-                Ok(())
-            }
-            Ok(Ok(Response::Refused(why))) => Err(BringUpError::Refused(why)),
-            Ok(Ok(other)) => Err(BringUpError::Refused(format!("it answered {other:?}"))),
-            Ok(Err(source)) => Err(self.agent_failed(source)),
-            Err(_late) => Err(BringUpError::TimedOut(CLAIM_TIMEOUT, self.holdings.said())),
-        }
-    }
-
-    pub(crate) async fn ping(&self) -> Result<(), BringUpError> {
-        match timeout(HELLO_TIMEOUT, self.end.request(Request::Ping)).await {
-            Ok(Ok(Response::Pong)) => Ok(()),
-            Ok(Ok(other)) => Err(BringUpError::Refused(format!("it answered {other:?}"))),
-            Ok(Err(source)) => Err(self.agent_failed(source)),
-            Err(_late) => Err(BringUpError::TimedOut(HELLO_TIMEOUT, self.holdings.said())),
-        }
-    }
-
-    /// Before it joins the pool. A shell that hangs is no reason to do without the sandbox.
-    pub(crate) async fn warm_up(&self) -> Result<(), BringUpError> {
-        match timeout(WARM_UP_TIMEOUT, self.end.request(Request::WarmUp)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(source)) => Err(self.agent_failed(source)),
-            Err(_late) => {
-                let container = self.holdings.slot.container;
-                tracing::warn!(%container, "an unclaimed sandbox is slow to warm up");
-                Ok(())
-            }
-        }
-    }
-
-    fn agent_failed(&self, source: ChannelError) -> BringUpError {
-        BringUpError::Agent { said: self.holdings.said(), source }
-    }
-}
-
 /// A new sandbox of this shape, within the host's start timeout. `cancel` ends the attempt.
 pub(crate) async fn bring_up(
     host: &Arc<Host>,
     shape: Shape,
     weight: Weight,
+    from: Option<Restore>,
     cancel: &Stop,
 ) -> Result<Connected, BringUpError> {
     let give_up = Instant::now() + host.start_timeout;
@@ -314,11 +231,11 @@ pub(crate) async fn bring_up(
         () = cancel.cancelled() => return Err(BringUpError::Cancelled),
     };
     let go_on = || if cancel.is_cancelled() { Err(BringUpError::Cancelled) } else { Ok(()) };
-    let slotted = Slotted::make(host, shape)?;
+    let slotted = Slotted::make(host, shape, from.as_ref())?;
     go_on()?;
-    let equipped = slotted.equip(weight).await?;
+    let equipped = slotted.equip(weight, from.as_ref()).await?;
     go_on()?;
-    let running = equipped.start(give_up, cancel).await?;
+    let running = equipped.start(from.as_ref(), give_up, cancel).await?;
     go_on()?;
     let connected = running.connect(give_up, cancel).await?;
     crashpoint(Point::RefillGreeted);
@@ -329,7 +246,9 @@ pub(crate) async fn bring_up(
 struct Slotted(Holdings);
 
 impl Slotted {
-    fn make(host: &Arc<Host>, shape: Shape) -> Result<Self, BringUpError> {
+    fn make(host: &Arc<Host>, shape: Shape, from: Option<&Restore>) -> Result<Self, BringUpError> {
+        let new =
+            || ProgramsRecord { runsc: host.runsc.mark(), agent: host.programs.agent.clone() };
         let slot = Slot {
             format: Slot::FORMAT,
             container: ContainerId::random(&*host.random),
@@ -340,6 +259,10 @@ impl Slotted {
             process: None,
             claim: None,
             ending: false,
+            programs: Some(from.map_or_else(new, |from| from.checkpoint.programs.clone())),
+            saving: None,
+            restored: from
+                .map(|from| RestoreRecord { checkpoint: from.checkpoint.id, told: false }),
         };
         let holdings = Holdings::new(host.clone(), slot, None);
         fs::create_dir_all(&holdings.paths.folder).map_err(BringUpError::at("make its slot"))?;
@@ -348,7 +271,7 @@ impl Slotted {
         Ok(Self(holdings))
     }
 
-    async fn equip(self, weight: Weight) -> Result<Equipped, BringUpError> {
+    async fn equip(self, weight: Weight, from: Option<&Restore>) -> Result<Equipped, BringUpError> {
         let Self(mut holdings) = self;
         let (host, shape) = (holdings.host.clone(), holdings.slot.shape);
         if shape.mode == NetworkMode::Full {
@@ -369,28 +292,56 @@ impl Slotted {
         let paths = holdings.paths.clone();
         host.disks.make(paths.disk_image(), paths.mount.clone(), shape.resources.disk_mib).await?;
         crashpoint(Point::RefillMounted);
-        holdings.write_bundle()?;
+        holdings.write_bundle(from)?;
         crashpoint(Point::RefillBundled);
         Ok(Equipped(holdings))
     }
 }
 
 impl Holdings {
-    fn write_bundle(&self) -> Result<(), BringUpError> {
+    /// What runs it; of one of the time before slots said so, what runs all now.
+    pub(crate) fn programs(&self) -> ProgramsRecord {
+        self.slot.programs.clone().unwrap_or_else(|| ProgramsRecord {
+            runsc: self.host.runsc.mark(),
+            agent: self.host.programs.agent.clone(),
+        })
+    }
+
+    /// The build of runsc that its sentry is of.
+    pub(crate) fn runsc(&self) -> Result<Runsc, BringUpError> {
+        let ProgramsRecord { runsc, .. } = self.programs();
+        if runsc.digest == self.host.runsc.digest() {
+            return Ok(self.host.runsc.clone());
+        }
+        match self.host.programs.find(&runsc.digest) {
+            Some(path) => Ok(self.host.runsc.pinned(path, &runsc)),
+            None => Err(BringUpError::OtherRuntime(runsc.version)),
+        }
+    }
+
+    fn write_bundle(&self, from: Option<&Restore>) -> Result<(), BringUpError> {
         let (host, paths, shape) = (&self.host, &self.paths, self.slot.shape);
         let boot_id = paths.boot_id();
         let rootfs = host.layout.rootfs(shape.image);
+        let agent = host.programs.find(&self.programs().agent);
+        let agent = agent.ok_or(BringUpError::OtherAgent)?;
         let config = bundle::config(&Bundle {
             rootfs: &rootfs,
-            agent: &host.agent,
+            agent: &agent,
             boot_id: &boot_id,
             hostname: HOSTNAME,
             netns: self.lease.as_ref().map(Lease::netns_path),
             memory_mib: shape.resources.memory_mib,
         });
-        let mut random = [0; 16];
-        host.random.fill(&mut random);
-        fs::write(boot_id, uuid(random)).map_err(BringUpError::at("write its boot id"))?;
+        let boot = if let Some(Restore { checkpoint, reboot: false }) = from {
+            // What goes on has not been booted again.
+            checkpoint.boot_id.clone()
+        } else {
+            let mut random = [0; 16];
+            host.random.fill(&mut random);
+            uuid(random)
+        };
+        fs::write(boot_id, boot).map_err(BringUpError::at("write its boot id"))?;
         fs::write(paths.bundle_config(), config.to_string())
             .map_err(BringUpError::at("write its bundle"))
     }
@@ -409,14 +360,20 @@ fn uuid(random: [u8; 16]) -> String {
 struct Equipped(Holdings);
 
 impl Equipped {
-    async fn start(self, give_up: Instant, cancel: &Stop) -> Result<Running, BringUpError> {
+    async fn start(
+        self,
+        from: Option<&Restore>,
+        give_up: Instant,
+        cancel: &Stop,
+    ) -> Result<Running, BringUpError> {
         let Self(mut holdings) = self;
         let host = holdings.host.clone();
         let container = holdings.slot.container;
         let pid_file = holdings.paths.pid_file();
         let log = holdings.paths.runsc_log();
         let panic_log = holdings.paths.panic_log();
-        let args = host.runsc.run_arguments(&RunCommand {
+        let runsc = holdings.runsc()?;
+        let run = RunCommand {
             container,
             bundle: &holdings.paths.folder,
             platform: holdings.slot.shape.platform,
@@ -425,7 +382,13 @@ impl Equipped {
             log: &log,
             panic_log: &panic_log,
             pid_file: &pid_file,
-        });
+        };
+        let args = match from {
+            None => runsc.run_arguments(&run),
+            Some(from) => {
+                runsc.restore_arguments(&run, &host.checkpoints.image(from.checkpoint.id))
+            }
+        };
         let memory_mib = holdings.slot.shape.resources.memory_mib;
         let meminfo = host.layout.meminfo(memory_mib);
         let scratch = holdings.paths.folder.join("meminfo");
@@ -434,7 +397,7 @@ impl Equipped {
         let launch = Launch {
             label: container.to_string(),
             meta: String::new(),
-            program: host.runsc.path().to_owned(),
+            program: runsc.path().to_owned(),
             args,
             env: vec![("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())],
             stdin: Stdin::Channel,
@@ -519,20 +482,6 @@ impl Running {
         }
         Ok((Connected { holdings, process, end, channel, rejoined }, hello))
     }
-}
-
-/// A new end of the channel, with the newest epoch.
-fn attach_to(host: &Host, channel: &OwnedFd) -> Result<ZoneEnd, BringUpError> {
-    let channel = channel.try_clone().map_err(BringUpError::at("duplicate its channel"))?;
-    let attached = attach(channel, host.keeper.epoch());
-    let (end, driver) = attached.map_err(BringUpError::at("attach to its channel"))?;
-    host.tasks.spawn("agent channel", |stop| async move {
-        tokio::select! {
-            () = driver => {}
-            () = stop.cancelled() => {}
-        }
-    });
-    Ok(end)
 }
 
 #[cfg(test)]

@@ -72,12 +72,24 @@ impl Layout {
         Self { state: config.state.clone(), run: config.run.clone() }
     }
 
+    pub(crate) fn state(&self) -> &Path {
+        &self.state
+    }
+
     pub(crate) fn images(&self) -> PathBuf {
         self.state.join("images")
     }
 
     pub(crate) fn rootfs(&self, image: ImageDigest) -> PathBuf {
         self.images().join(image.to_string()).join("rootfs")
+    }
+
+    pub(crate) fn checkpoints(&self) -> PathBuf {
+        self.state.join("checkpoints")
+    }
+
+    pub(crate) fn programs(&self) -> PathBuf {
+        self.state.join("programs")
     }
 
     /// Empty file systems, one for each size, copied for each sandbox.
@@ -161,6 +173,11 @@ impl SlotPaths {
 
     pub(crate) fn pid_file(&self) -> PathBuf {
         self.folder.join("pid")
+    }
+
+    /// Of the call that saves it.
+    pub(crate) fn checkpoint_log(&self) -> PathBuf {
+        self.folder.join("checkpoint.log")
     }
 
     pub(crate) fn runsc_log(&self) -> PathBuf {

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fs, io, path::PathBuf};
 use parking_lot::Mutex;
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_zone_protocol::{
-    Capacity, Ended, SandboxId, Timestamp, ZoneEvent, ZoneReport, ZoneSandbox,
+    Capacity, Checkpoint, Ended, Paused, SandboxId, Timestamp, ZoneEvent, ZoneReport, ZoneSandbox,
 };
 use tokio::sync::mpsc;
 
@@ -96,6 +96,17 @@ impl Ledger {
         state.tell(&ZoneEvent::SandboxEnded(ended));
     }
 
+    /// In no hello it is both running and paused, or neither: `publish` puts the checkpoint on the
+    /// list of those that are there.
+    pub(crate) fn paused(&self, checkpoint: Checkpoint, publish: impl FnOnce()) {
+        let id = checkpoint.sandbox;
+        tracing::info!(sandbox.id = %id, checkpoint = %checkpoint.id, "sandbox paused");
+        let mut state = self.state.lock();
+        publish();
+        state.live.remove(&id);
+        state.tell(&ZoneEvent::SandboxPaused(Paused { id, checkpoint }));
+    }
+
     pub(crate) fn has_ended(&self, id: SandboxId) -> bool {
         self.state.lock().ended.contains_key(&id)
     }
@@ -117,6 +128,7 @@ impl Ledger {
         &self,
         boot_id: String,
         capacity: Capacity,
+        checkpoints: impl FnOnce() -> Vec<Checkpoint>,
     ) -> mpsc::Receiver<ZoneEvent> {
         let (sender, receiver) = mpsc::channel(BACKLOG);
         let mut state = self.state.lock();
@@ -125,7 +137,7 @@ impl Ledger {
             capacity,
             sandboxes: state.live.values().copied().collect(),
             ended: state.ended.values().cloned().collect(),
-            checkpoints: Vec::new(),
+            checkpoints: checkpoints(),
         };
         if sender.try_send(ZoneEvent::Hello(report)).is_ok() {
             state.listeners.push(sender);
@@ -160,7 +172,7 @@ mod tests {
     }
 
     async fn hello(ledger: &Ledger) -> ZoneReport {
-        match ledger.subscribe("boot".into(), Capacity::default()).recv().await {
+        match ledger.subscribe("boot".into(), Capacity::default(), Vec::new).recv().await {
             Some(ZoneEvent::Hello(report)) => report,
             other => panic!("{other:?}"),
         }
@@ -173,7 +185,7 @@ mod tests {
         let (one, two) = (sandbox(), sandbox());
         ledger.started(one);
         ledger.started(two);
-        let mut events = ledger.subscribe("boot".into(), Capacity::default());
+        let mut events = ledger.subscribe("boot".into(), Capacity::default(), Vec::new);
         ledger.write_down(&end_of(&one));
         ledger.ended(end_of(&one));
         assert!(matches!(events.recv().await, Some(ZoneEvent::Hello(_))));
@@ -196,7 +208,7 @@ mod tests {
     async fn a_listener_that_falls_behind_is_closed() {
         let folder = tempfile::tempdir().unwrap();
         let ledger = Ledger::open(folder.path().to_owned()).unwrap();
-        let mut slow = ledger.subscribe("boot".into(), Capacity::default());
+        let mut slow = ledger.subscribe("boot".into(), Capacity::default(), Vec::new);
         for _ in 0..=BACKLOG {
             ledger.ping(Capacity::default());
         }

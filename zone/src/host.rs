@@ -1,6 +1,6 @@
 //! What every part of the zone needs of this host, made once at the start.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{Clock, Random};
@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     cgroup::{Cgroups, HostThreads},
+    checkpoint::Checkpoints,
     config::{Layout, Limits},
     disk::Disks,
     image::Images,
@@ -15,6 +16,7 @@ use crate::{
     keeper::Keeper,
     machine::Processors,
     network::Network,
+    programs::Programs,
     runsc::Runsc,
 };
 
@@ -22,11 +24,12 @@ pub(crate) struct Host {
     pub(crate) layout: Layout,
     pub(crate) limits: Limits,
     pub(crate) start_timeout: Duration,
-    pub(crate) agent: PathBuf,
     pub(crate) runsc: Runsc,
     pub(crate) cgroups: Cgroups,
     pub(crate) disks: Disks,
     pub(crate) images: Images,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) programs: Programs,
     pub(crate) network: Network,
     pub(crate) keeper: Keeper,
     pub(crate) threads: HostThreads,

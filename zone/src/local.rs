@@ -13,7 +13,7 @@ use sandboxo_channel::{ChannelError, OpenError, Request, Response, Target};
 use sandboxo_tasks::{Tasks, every};
 use sandboxo_zone_protocol::{
     AGENT_PORT, ByteStream, Capacity, Checkpoint, CheckpointId, Clock, ConnectError, CreateError,
-    ImageDigest, ImageInfo, ImportError, Kept, Measured, NetworkPolicy, Notice, Noticed,
+    ImageDigest, ImageInfo, ImportError, Kept, Measured, NetworkPolicy, Notice, Noticed, Origin,
     PauseError, Random, SandboxId, SandboxSpec, Shape, Started, Timestamp, Zone, ZoneError,
     ZoneEvent, ZoneInfo,
 };
@@ -26,6 +26,7 @@ use crate::{
     admission::{HostView, Memory, admit},
     adoption,
     cgroup::{CgroupError, Cgroups, HostThreads},
+    checkpoint::Checkpoints,
     config::{Layout, ZoneConfig},
     disk::{self, Disks},
     events::Ledger,
@@ -37,6 +38,7 @@ use crate::{
     machine::Processors,
     network::{Network, NetworkConfig, NetworkError},
     pool::Pool,
+    programs::Programs,
     runsc::{ProbeError, Runsc, RuntimeFacts, kernel_release},
     sandbox::{Shared, Task},
     selftest::{self, SelfTestError},
@@ -105,6 +107,11 @@ impl LocalZone {
         let images = Images::open(layout.images(), reserve, config.image_grace, clock.clone())
             .map_err(folder(&layout.images()))?;
         let ledger = Ledger::open(layout.ended()).map_err(folder(&layout.ended()))?;
+        let checkpoints = Checkpoints::open(layout.checkpoints());
+        let checkpoints = checkpoints.map_err(folder(&layout.checkpoints()))?;
+        let programs = Programs::open(layout.programs(), &config.agent);
+        let programs = programs.map_err(folder(&layout.programs()))?;
+        programs.keep(runsc.path(), runsc.digest()).map_err(folder(&layout.programs()))?;
 
         // Both share the folders that they mount in, which the keeper must find shared.
         disk::share(&layout.mounts()).map_err(folder(&layout.mounts()))?;
@@ -134,12 +141,13 @@ impl LocalZone {
         let host = Arc::new(Host {
             limits: config.limits,
             start_timeout: config.start_timeout,
-            agent: config.agent.clone(),
             disks: Disks::new(layout.disk_templates()),
             layout,
             runsc,
             cgroups,
             images,
+            checkpoints,
+            programs,
             network,
             keeper,
             threads,
@@ -217,8 +225,14 @@ impl LocalZone {
         if self.shared.ledger.has_ended(spec.id) {
             return Err(CreateError::Killed);
         }
-        if !self.shared.host.images.contains(spec.image) {
-            return Err(CreateError::ImageNotFound(spec.image));
+        match spec.origin {
+            Origin::Image if !self.shared.host.images.contains(spec.image) => {
+                return Err(CreateError::ImageNotFound(spec.image));
+            }
+            Origin::Checkpoint { id, .. } if self.shared.host.checkpoints.get(id).is_none() => {
+                return Err(CreateError::CheckpointNotFound(id));
+            }
+            Origin::Image | Origin::Checkpoint { .. } => {}
         }
         let promised = sandboxes.values().map(|handle| u64::from(handle.resources.memory_mib));
         let view = HostView {
@@ -255,16 +269,28 @@ impl Zone for LocalZone {
         Ok(())
     }
 
-    async fn pause(&self, _id: SandboxId, _kept: Kept) -> Result<Checkpoint, PauseError> {
-        Err(PauseError::Unavailable)
+    async fn pause(&self, id: SandboxId, kept: Kept) -> Result<Checkpoint, PauseError> {
+        if let Some(handle) = self.handle(id) {
+            match handle.pause(kept).await {
+                // Another pause may have come first.
+                Err(PauseError::NotFound) => {}
+                answer => return answer,
+            }
+        }
+        self.shared.host.checkpoints.of_pause(id).ok_or(PauseError::NotFound)
     }
 
-    async fn snapshot(&self, _id: SandboxId, _kept: Kept) -> Result<Checkpoint, PauseError> {
-        Err(PauseError::Unavailable)
+    async fn snapshot(&self, id: SandboxId, kept: Kept) -> Result<Checkpoint, PauseError> {
+        self.handle(id).ok_or(PauseError::NotFound)?.snapshot(kept).await
     }
 
-    async fn discard(&self, _checkpoint: CheckpointId) -> Result<(), ZoneError> {
-        Err(ZoneError::Unavailable)
+    async fn discard(&self, checkpoint: CheckpointId) -> Result<(), ZoneError> {
+        let host = self.shared.host.clone();
+        let discarded =
+            tokio::task::spawn_blocking(move || host.checkpoints.discard(checkpoint)).await;
+        discarded
+            .unwrap_or_else(|panicked| Err(io::Error::other(panicked)))
+            .map_err(|error| ZoneError::Internal(Box::new(error)))
     }
 
     async fn set_deadline(&self, id: SandboxId, deadline: Timestamp) -> Result<(), ZoneError> {
@@ -304,7 +330,8 @@ impl Zone for LocalZone {
 
     async fn subscribe(&self) -> Result<mpsc::Receiver<ZoneEvent>, ZoneError> {
         let boot_id = self.shared.host.keeper.boot_id();
-        Ok(self.shared.ledger.subscribe(boot_id, self.capacity()))
+        let checkpoints = || self.shared.host.checkpoints.list();
+        Ok(self.shared.ledger.subscribe(boot_id, self.capacity(), checkpoints))
     }
 
     async fn acknowledge(&self, ended: Vec<SandboxId>) -> Result<(), ZoneError> {
@@ -365,7 +392,8 @@ async fn collect_images(host: Arc<Host>) {
     let collected = tokio::task::spawn_blocking(move || {
         let used = || {
             let slots = adoption::read_slots(&host.layout)?;
-            Ok(slots.into_values().map(|slot| slot.shape.image).collect())
+            let of_slots = slots.into_values().map(|slot| slot.shape.image);
+            Ok(of_slots.chain(host.checkpoints.images()).collect())
         };
         host.images.collect(used)
     });

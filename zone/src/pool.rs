@@ -218,7 +218,7 @@ impl Pool {
         let (pool, filler) = (self.clone(), host.clone());
         host.tasks.spawn("pool member", move |stop| async move {
             let started = async {
-                let member = bring_up(&filler, shape, Weight::Background, &stop).await?;
+                let member = bring_up(&filler, shape, Weight::Background, None, &stop).await?;
                 member.warm_up().await.map(|()| member)
             };
             let failed = match started.await {

@@ -13,10 +13,10 @@ use std::{
 };
 
 use sandboxo_zone_protocol::{NetworkMode, Platform};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::slot::ContainerId;
+use crate::{checkpoint::RuntimeMark, slot::ContainerId};
 
 /// The first release whose overlay on disk can be checkpointed; Debian 13 ships it.
 const OLDEST: RunscVersion = RunscVersion(20_240_729);
@@ -54,7 +54,7 @@ impl FromStr for RunscVersion {
 }
 
 /// What this build offers beyond the oldest one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Features {
     /// Connections of a checkpointed sandbox are reset instead of failing the checkpoint.
@@ -188,6 +188,26 @@ impl Runsc {
         &self.path
     }
 
+    /// What a checkpoint that it makes is of.
+    pub(crate) fn mark(&self) -> RuntimeMark {
+        RuntimeMark {
+            version: self.version.to_string(),
+            digest: self.digest.clone(),
+            features: self.features,
+        }
+    }
+
+    pub(crate) fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Another build of it, with the same root.
+    pub(crate) fn pinned(&self, path: PathBuf, mark: &RuntimeMark) -> Self {
+        let (digest, features) = (mark.digest.clone(), mark.features);
+        let version = mark.version.parse().map_or(self.version, RunscVersion);
+        Self { path, root: self.root.clone(), version, features, digest }
+    }
+
     /// Where runsc takes readable network settings for a sign that it is in the host's network.
     pub(crate) fn needs_hidden_proc_sys_net(&self, kernel: &str) -> bool {
         self.version <= LAST_THAT_READS_RMEM && kernel_version(kernel) >= Some((6, 11))
@@ -195,6 +215,37 @@ impl Runsc {
 
     /// Creates and starts in one call, and returns once the sandbox's first process runs.
     pub(crate) fn run_arguments(&self, run: &RunCommand<'_>) -> Vec<String> {
+        self.start_arguments("run", None, run)
+    }
+
+    /// As a run, from what a checkpoint has kept.
+    pub(crate) fn restore_arguments(&self, run: &RunCommand<'_>, image: &Path) -> Vec<String> {
+        self.start_arguments("restore", Some(image), run)
+    }
+
+    /// Returns once all is written; the sandbox ends by it, also when it fails.
+    pub(crate) fn checkpoint_arguments(
+        &self,
+        container: ContainerId,
+        log: &Path,
+        image: &Path,
+    ) -> Vec<String> {
+        vec![
+            format!("--root={}", self.root.display()),
+            format!("--log={}", log.display()),
+            "--log-format=text".into(),
+            "checkpoint".into(),
+            format!("-image-path={}", image.display()),
+            container.to_string(),
+        ]
+    }
+
+    fn start_arguments(
+        &self,
+        command: &str,
+        image: Option<&Path>,
+        run: &RunCommand<'_>,
+    ) -> Vec<String> {
         // The zone refuses folders that are not UTF-8 at its start.
         let with = |name: &str, value: &Path| format!("{name}{}", value.display());
         let mut arguments: Vec<String> = vec![
@@ -216,7 +267,8 @@ impl Runsc {
         if self.features.net_disconnect_ok && run.network == NetworkMode::Full {
             arguments.push("--net-disconnect-ok".into());
         }
-        arguments.extend(["run".into(), "-detach".into()]);
+        arguments.extend([command.into(), "-detach".into()]);
+        arguments.extend(image.map(|image| with("-image-path=", image)));
         arguments.push(with("-pid-file=", run.pid_file));
         arguments.push(with("-bundle=", run.bundle));
         arguments.push(run.container.to_string());
@@ -307,7 +359,7 @@ fn end_group(group: Option<u32>) {
     }
 }
 
-fn sha256_of(path: &Path) -> io::Result<String> {
+pub(crate) fn sha256_of(path: &Path) -> io::Result<String> {
     let mut hash = Sha256::new();
     let mut file = fs::File::open(path)?;
     let mut chunk = vec![0; 1 << 20];
@@ -394,7 +446,12 @@ mod tests {
                 panic_log: Path::new("/s/c/panic.log"),
                 pid_file: Path::new("/s/c/pid"),
             };
-            runsc(20_240_729, features).run_arguments(&run).join(" ")
+            let runsc = runsc(20_240_729, features);
+            let restore = runsc.restore_arguments(&run, Path::new("/k/image")).join(" ");
+            let line = runsc.run_arguments(&run).join(" ");
+            let as_run = restore.replace(" -image-path=/k/image", "").replace("restore", "run");
+            assert_eq!(as_run, line, "a restore needs the flags of the run");
+            line
         };
         let common = "--root=/run/z/r --log=/s/c/runsc.log --log-format=text --platform=ptrace \
                       --ignore-cgroups --overlay2=root:dir=/run/z/m/c";
@@ -410,5 +467,15 @@ mod tests {
         ] {
             assert_eq!(line(network, features), format!("{common} {between} {run}"));
         }
+        let checkpoint = runsc(20_240_729, newest).checkpoint_arguments(
+            "c0123456789abcde".parse().unwrap(),
+            Path::new("/s/c/checkpoint.log"),
+            Path::new("/k/image"),
+        );
+        assert_eq!(
+            checkpoint.join(" "),
+            "--root=/run/z/r --log=/s/c/checkpoint.log --log-format=text checkpoint \
+             -image-path=/k/image c0123456789abcde"
+        );
     }
 }

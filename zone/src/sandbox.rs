@@ -4,6 +4,9 @@
 //! they are looked at is that of the `select!`: who stops the zone leaves the sandbox as it is,
 //! who kills it comes before anything that it may be doing.
 
+mod living;
+mod pause;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
@@ -11,8 +14,8 @@ use sandboxo_channel::{Claim, ZoneEnd};
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::{
-    CreateError, EndReason, Ended, Measured, NetworkPolicy, Resources, SandboxId, SandboxSpec,
-    Started, Timestamp, ZoneError, ZoneSandbox,
+    Checkpoint, CreateError, EndReason, Ended, Kept, Measured, NetworkPolicy, OnDeadline, Origin,
+    PauseError, Resources, SandboxId, SandboxSpec, Started, Timestamp, ZoneError, ZoneSandbox,
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -20,14 +23,17 @@ use tokio::{
 };
 
 use crate::{
-    bringup::{BringUpError, Connected, bring_up},
-    cgroup::{GroupUsage, Weight},
-    disk,
+    bringup::{BringUpError, Connected, Restore, bring_up},
+    cgroup::Weight,
+    checkpoint::Description,
     events::Ledger,
     host::Host,
     pool::Pool,
     slot::ClaimRecord,
 };
+
+use living::Living;
+use pause::{Failed, Overdue};
 
 /// Requests that wait for one sandbox; a caller beyond waits for a place.
 const INBOX: usize = 16;
@@ -69,6 +75,18 @@ enum Command {
     SetDeadline(Timestamp, oneshot::Sender<Result<(), ZoneError>>),
     SetNetwork(NetworkPolicy, oneshot::Sender<Result<(), ZoneError>>),
     Measure(oneshot::Sender<Result<Measured, ZoneError>>),
+    Pause(Kept, PauseReply),
+    Snapshot(Kept, PauseReply),
+}
+
+type PauseReply = oneshot::Sender<Result<Checkpoint, PauseError>>;
+
+/// Why a sandbox's task has nothing more to do.
+enum Over {
+    /// The zone stops, and the sandbox goes on.
+    ZoneStops,
+    Ended(EndReason, Option<PauseReply>),
+    Paused(Box<Description>, Option<PauseReply>),
 }
 
 impl Handle {
@@ -113,6 +131,25 @@ impl Handle {
 
     pub(crate) async fn measure(&self) -> Result<Measured, ZoneError> {
         self.ask(Command::Measure).await
+    }
+
+    pub(crate) async fn pause(&self, kept: Kept) -> Result<Checkpoint, PauseError> {
+        self.save(|reply| Command::Pause(kept, reply)).await
+    }
+
+    pub(crate) async fn snapshot(&self, kept: Kept) -> Result<Checkpoint, PauseError> {
+        self.save(|reply| Command::Snapshot(kept, reply)).await
+    }
+
+    async fn save(
+        &self,
+        command: impl FnOnce(PauseReply) -> Command,
+    ) -> Result<Checkpoint, PauseError> {
+        let (reply, answer) = oneshot::channel();
+        if self.inbox.send(command(reply)).await.is_err() {
+            return Err(PauseError::NotFound);
+        }
+        answer.await.unwrap_or(Err(PauseError::NotFound))
     }
 
     /// A sandbox that ends meanwhile is not found.
@@ -167,12 +204,14 @@ pub(crate) struct Task {
     inbox: mpsc::Receiver<Command>,
     life: watch::Sender<Life>,
     kill: Stop,
+    /// Its place is another's by now.
+    has_left: bool,
 }
 
 impl Drop for Task {
     /// Also when it panics.
     fn drop(&mut self) {
-        self.shared.sandboxes.lock().remove(&self.id);
+        self.leave();
         // Whoever waits is told last, so that a repeat doesn't meet the old entry.
         self.life.send_if_modified(|life| {
             let over = matches!(life, Life::Failed(_) | Life::Ended);
@@ -196,7 +235,15 @@ impl Task {
         let (life, watched) = watch::channel(Life::Starting);
         let kill = stop.child_token();
         let handle = Handle { resources, inbox: sender, life: watched, kill: kill.clone() };
-        (Self { shared: shared.clone(), id, inbox, life, kill }, handle)
+        let shared = shared.clone();
+        (Self { shared, id, inbox, life, kill, has_left: false }, handle)
+    }
+
+    /// From here on a create of the same id is a new one.
+    fn leave(&mut self) {
+        if !std::mem::replace(&mut self.has_left, true) {
+            self.shared.sandboxes.lock().remove(&self.id);
+        }
     }
 
     /// Of a new sandbox.
@@ -237,14 +284,15 @@ impl Task {
         spec: SandboxSpec,
     ) -> Result<(Connected, ClaimRecord, bool), CreateError> {
         let host = &self.shared.host;
+        if let Origin::Checkpoint { id, reboot } = spec.origin {
+            let checkpoint = host.checkpoints.get(id);
+            let checkpoint = checkpoint.ok_or(CreateError::CheckpointNotFound(id))?;
+            let reboot = reboot || checkpoint.kept == Kept::Files;
+            return self.restore(&spec, Restore { checkpoint, reboot }).await;
+        }
         let shape = spec.shape();
         let claim = claim_of(&spec);
-        let record = || ClaimRecord {
-            id: spec.id,
-            started_at: host.clock.now(),
-            deadline: spec.deadline,
-            network: spec.network.clone(),
-        };
+        let record = || record_of(&spec, host.clock.now());
         self.shared.pool.ask(&shape);
         for _try in 0..WARM_TRIES {
             let Some(mut member) = self.shared.pool.take(&shape) else { break };
@@ -265,9 +313,23 @@ impl Task {
                 return Err(CreateError::Killed);
             }
         }
-        let mut connected = bring_up(host, shape, Weight::Normal, &self.kill).await?;
+        let mut connected = bring_up(host, shape, Weight::Normal, None, &self.kill).await?;
         let record = record();
         connected.claim(record.clone(), claim).await?;
+        Ok((connected, record, false))
+    }
+
+    async fn restore(
+        &self,
+        spec: &SandboxSpec,
+        from: Restore,
+    ) -> Result<(Connected, ClaimRecord, bool), CreateError> {
+        let host = &self.shared.host;
+        let (shape, reboot) = (from.checkpoint.shape, from.reboot);
+        let restored = bring_up(host, shape, Weight::Normal, Some(from), &self.kill).await;
+        let mut connected = restored?;
+        let record = record_of(spec, host.clock.now());
+        connected.restored(record.clone(), claim_of(spec), reboot).await?;
         Ok((connected, record, false))
     }
 
@@ -292,10 +354,19 @@ impl Task {
             connected,
             claim,
         };
-        let Some(reason) = self.watch(&mut living, &stop).await else {
-            living.connected.leave();
-            return;
-        };
+        match self.watch(&mut living, &stop).await {
+            Over::ZoneStops => living.connected.leave(),
+            Over::Ended(reason, reply) => {
+                self.end(living, reason).await;
+                if let Some(reply) = reply {
+                    answer_pause(reply, Err(PauseError::Ended));
+                }
+            }
+            Over::Paused(description, reply) => self.paused(living, *description, reply).await,
+        }
+    }
+
+    async fn end(&mut self, living: Living, reason: EndReason) {
         let ended = Ended { id: self.id, at: self.shared.host.clock.now(), reason };
         crashpoint(Point::EndDecided);
         // The end before the deed: a zone that dies in between finds a slot whose end is known.
@@ -309,17 +380,17 @@ impl Task {
         crashpoint(Point::EndTold);
     }
 
-    /// Why it ended; `None` when the zone stops.
-    async fn watch(&mut self, living: &mut Living, stop: &Stop) -> Option<EndReason> {
+    async fn watch(&mut self, living: &mut Living, stop: &Stop) -> Over {
         let mut standing = self.shared.host.keeper.standing();
+        let mut overdue = Overdue::default();
         loop {
-            let left = living.time_left(self.shared.host.clock.now());
+            let left = overdue.wait(living.time_left(self.shared.host.clock.now()));
             let Connected { process, end, .. } = &living.connected;
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return None,
-                () = self.kill.cancelled() => return Some(EndReason::Killed),
-                () = process.ended() => return Some(living.cause_of_death()),
+                () = stop.cancelled() => return Over::ZoneStops,
+                () = self.kill.cancelled() => return Over::Ended(EndReason::Killed, None),
+                () = process.ended() => return Over::Ended(living.cause_of_death(), None),
                 Ok(()) = standing.changed() => {
                     standing.mark_unchanged();
                     if let Err(error) = self.refresh(living) {
@@ -328,23 +399,52 @@ impl Task {
                             error = &error as &dyn std::error::Error,
                             "attach again"
                         );
-                        return Some(EndReason::AgentLost);
+                        return Over::Ended(EndReason::AgentLost, None);
                     }
                 }
                 () = end.closed() => {
                     tracing::warn!(sandbox.id = %self.id, why = ?end.why_closed(), "channel lost");
-                    return Some(match timeout(NEWS_OF_DEATH, process.ended()).await {
+                    let reason = match timeout(NEWS_OF_DEATH, process.ended()).await {
                         Ok(()) => living.cause_of_death(),
                         Err(_lives) => EndReason::AgentLost,
-                    });
+                    };
+                    return Over::Ended(reason, None);
                 }
-                Some(command) = self.inbox.recv() => self.obey(living, command).await,
-                () = sleep(left.min(LOOK_AT_CLOCK)) => {
-                    if living.time_left(self.shared.host.clock.now()).is_zero() {
-                        crashpoint(Point::TimeoutDue);
-                        return Some(EndReason::TimedOut);
+                Some(command) = self.inbox.recv() => {
+                    if let Some(over) = self.obey(living, command).await {
+                        return over;
                     }
                 }
+                () = sleep(left.min(LOOK_AT_CLOCK)) => {
+                    if living.time_left(self.shared.host.clock.now()).is_zero()
+                        && let Some(over) = self.time_is_over(living, &mut overdue).await
+                    {
+                        return over;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn time_is_over(&mut self, living: &mut Living, overdue: &mut Overdue) -> Option<Over> {
+        crashpoint(Point::TimeoutDue);
+        let OnDeadline::Pause(kept) = living.claim.on_deadline else {
+            return Some(Over::Ended(EndReason::TimedOut, None));
+        };
+        if !overdue.is_due() {
+            return None;
+        }
+        match self.checkpoint(living, overdue.kept(kept), true).await {
+            Ok(description) => Some(Over::Paused(Box::new(description), None)),
+            Err(Failed::Ended(reason)) => Some(Over::Ended(reason, None)),
+            Err(Failed::Refused(error)) => {
+                overdue.refused();
+                tracing::warn!(
+                    sandbox.id = %self.id,
+                    error = &error as &dyn std::error::Error,
+                    "a sandbox whose time is over can't be paused yet"
+                );
+                None
             }
         }
     }
@@ -361,7 +461,8 @@ impl Task {
         Ok(())
     }
 
-    async fn obey(&self, living: &mut Living, command: Command) {
+    /// `Some`: that was the end of it.
+    async fn obey(&mut self, living: &mut Living, command: Command) -> Option<Over> {
         let answered = match command {
             Command::SetDeadline(deadline, reply) => {
                 self.set_deadline(living, deadline);
@@ -373,8 +474,17 @@ impl Task {
             Command::Measure(reply) => {
                 reply.send(living.measure(self.shared.host.clock.now())).is_ok()
             }
+            Command::Pause(kept, reply) => match self.checkpoint(living, kept, true).await {
+                Ok(description) => {
+                    return Some(Over::Paused(Box::new(description), Some(reply)));
+                }
+                Err(Failed::Ended(reason)) => return Some(Over::Ended(reason, Some(reply))),
+                Err(Failed::Refused(error)) => reply.send(Err(error)).is_ok(),
+            },
+            Command::Snapshot(kept, reply) => return self.snapshot(living, kept, reply).await,
         };
         if !answered { /* the caller went away; what was asked is done */ }
+        None
     }
 
     fn set_deadline(&self, living: &mut Living, deadline: Timestamp) {
@@ -393,74 +503,22 @@ impl Task {
     }
 }
 
-struct Living {
-    connected: Connected,
-    claim: ClaimRecord,
-    /// When processor time was read last, and what it was.
-    cpu: Option<(Instant, GroupUsage)>,
-}
-
-impl Living {
-    fn time_left(&self, now: Timestamp) -> Duration {
-        Duration::try_from(self.claim.deadline.duration_since(now)).unwrap_or(Duration::ZERO)
-    }
-
-    fn cause_of_death(&self) -> EndReason {
-        let holdings = &self.connected.holdings;
-        match holdings.group.oom_kills() {
-            Ok(0) | Err(_) => {
-                tracing::warn!(sandbox.id = %self.claim.id, said = holdings.said(), "it crashed");
-                EndReason::Crashed
-            }
-            Ok(_) => EndReason::OutOfMemory,
-        }
-    }
-
-    fn write_claim(&mut self) -> Result<(), ZoneError> {
-        let claim = self.claim.clone();
-        self.connected.holdings.record(|slot| slot.claim = Some(claim)).map_err(internal)
-    }
-
-    /// A sandbox without a network keeps the rules and has nothing to apply them to.
-    async fn set_network(&mut self, policy: NetworkPolicy) -> Result<(), ZoneError> {
-        if let Some(lease) = &self.connected.holdings.lease {
-            lease.apply(&policy).await.map_err(internal)?;
-        }
-        self.claim.network = NetworkPolicy { mode: self.claim.network.mode, ..policy };
-        self.write_claim()
-    }
-
-    fn measure(&mut self, at: Timestamp) -> Result<Measured, ZoneError> {
-        let holdings = &self.connected.holdings;
-        let resources = holdings.slot.shape.resources;
-        let usage = holdings.group.usage().map_err(internal)?;
-        let disk = disk::usage(&holdings.paths.mount, resources.disk_mib).map_err(internal)?;
-        let now = Instant::now();
-        let before = self.cpu.replace((now, usage));
-        let total = u64::from(resources.memory_mib) << 20;
-        Ok(Measured {
-            at,
-            cpu_used_percent: before.map_or(0.0, |(then, before)| {
-                percent(usage.cpu.saturating_sub(before.cpu), now - then, resources.vcpus)
-            }),
-            memory_used_bytes: usage.memory_bytes.min(total),
-            memory_total_bytes: total,
-            memory_cache_bytes: usage.cache_bytes,
-            disk_used_bytes: disk.used,
-            disk_total_bytes: disk.total,
-        })
-    }
-}
-
-/// Of all its processors: 100 is everything it may use.
-fn percent(used: Duration, passed: Duration, vcpus: u32) -> f32 {
-    let vcpus = f32::from(u16::try_from(vcpus).unwrap_or(u16::MAX).max(1));
-    let most = passed.as_secs_f32() * vcpus;
-    if most > 0.0 { used.as_secs_f32() / most * 100.0 } else { 0.0 }
-}
-
 fn internal(error: impl std::error::Error + Send + Sync + 'static) -> ZoneError {
     ZoneError::Internal(Box::new(error))
+}
+
+fn answer_pause(reply: PauseReply, answer: Result<Checkpoint, PauseError>) {
+    if reply.send(answer).is_err() { /* the caller went away; what was asked is done */ }
+}
+
+fn record_of(spec: &SandboxSpec, now: Timestamp) -> ClaimRecord {
+    ClaimRecord {
+        id: spec.id,
+        started_at: now,
+        deadline: spec.deadline,
+        on_deadline: spec.on_deadline,
+        network: spec.network.clone(),
+    }
 }
 
 fn claim_of(spec: &SandboxSpec) -> Claim {
@@ -480,14 +538,6 @@ fn claim_of(spec: &SandboxSpec) -> Claim {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn all_processors_at_full_speed_are_100_percent() {
-        let second = Duration::from_secs(1);
-        assert!((percent(second, second, 1) - 100.0).abs() < 0.01);
-        assert!((percent(second, second, 4) - 25.0).abs() < 0.01);
-        assert!(percent(second, Duration::ZERO, 1).abs() < 0.01);
-    }
 
     #[test]
     fn a_shared_failure_keeps_its_kind_and_its_cause() {

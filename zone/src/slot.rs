@@ -6,10 +6,14 @@
 
 use std::{fmt, fs, io, io::Write, os::unix::fs::OpenOptionsExt, path::Path, str::FromStr};
 
-use sandboxo_zone_protocol::{NetworkPolicy, Random, SandboxId, Shape, Timestamp};
+use sandboxo_zone_protocol::{
+    CheckpointId, NetworkPolicy, OnDeadline, Random, SandboxId, Shape, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::{config::SlotPaths, network::LeaseRecord, process::ProcessMark};
+use crate::{
+    checkpoint::RuntimeMark, config::SlotPaths, network::LeaseRecord, process::ProcessMark,
+};
 
 const LENGTH: usize = 16;
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstuvwxy";
@@ -92,6 +96,29 @@ pub(crate) struct Slot {
     /// Its end is told or about to be; what is left of it goes without another word.
     #[serde(default)]
     pub(crate) ending: bool,
+    /// What runs it; records of the time before this was written don't say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) programs: Option<ProgramsRecord>,
+    /// It is being saved, and ends by that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) saving: Option<CheckpointId>,
+    /// It was started from a checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) restored: Option<RestoreRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProgramsRecord {
+    pub(crate) runsc: RuntimeMark,
+    /// The agent's digest.
+    pub(crate) agent: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RestoreRecord {
+    pub(crate) checkpoint: CheckpointId,
+    /// Its agent knows whose it is now. Until then it is of no use to anybody.
+    pub(crate) told: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +126,8 @@ pub(crate) struct ClaimRecord {
     pub(crate) id: SandboxId,
     pub(crate) started_at: Timestamp,
     pub(crate) deadline: Timestamp,
+    #[serde(default, skip_serializing_if = "OnDeadline::is_default")]
+    pub(crate) on_deadline: OnDeadline,
     pub(crate) network: NetworkPolicy,
 }
 
@@ -196,6 +225,9 @@ mod tests {
             process: None,
             claim: None,
             ending: false,
+            programs: None,
+            saving: None,
+            restored: None,
         };
         slot.store(&paths).unwrap();
         slot.process = Some(ProcessMark { pid: 5, started: 6 });

@@ -43,6 +43,7 @@ pub(crate) struct View {
     why: Option<String>,
     started_at: Timestamp,
     expires_at: Option<Timestamp>,
+    paused_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
 }
 
@@ -53,7 +54,14 @@ pub(crate) async fn list(
 ) -> Result<Json<Page>, AdminError> {
     let Query(Asked { dead, token }) =
         query.map_err(|rejection| AdminError::Invalid(rejection.body_text()))?;
-    let mut phases = BTreeSet::from([PhaseKind::Starting, PhaseKind::Running, PhaseKind::Killing]);
+    let mut phases = BTreeSet::from([
+        PhaseKind::Starting,
+        PhaseKind::Running,
+        PhaseKind::Pausing,
+        PhaseKind::Paused,
+        PhaseKind::Resuming,
+        PhaseKind::Killing,
+    ]);
     if dead {
         phases.insert(PhaseKind::Dead);
     }
@@ -66,10 +74,15 @@ pub(crate) async fn list(
 }
 
 fn view(surface: &Surface, record: &SandboxRecord) -> View {
-    let (expires_at, ended_at, ended) = match &record.phase {
-        Phase::Running { expires_at, .. } => (Some(*expires_at), None, None),
-        Phase::Starting { .. } | Phase::Killing { .. } => (None, None, None),
-        Phase::Dead { at, reason, .. } => (None, Some(*at), Some(reason)),
+    let (expires_at, paused_at, ended_at, ended) = match &record.phase {
+        Phase::Running { expires_at, .. } | Phase::Pausing { expires_at, .. } => {
+            (Some(*expires_at), None, None, None)
+        }
+        Phase::Paused { paused_at, .. } | Phase::Resuming { paused_at, .. } => {
+            (None, Some(*paused_at), None, None)
+        }
+        Phase::Starting { .. } | Phase::Killing { .. } => (None, None, None, None),
+        Phase::Dead { at, reason, .. } => (None, None, Some(*at), Some(reason)),
     };
     let team = surface.control.keys.team(record.team);
     View {
@@ -82,6 +95,7 @@ fn view(surface: &Surface, record: &SandboxRecord) -> View {
         why: ended.map(ToString::to_string),
         started_at: record.started_at(),
         expires_at,
+        paused_at,
         ended_at,
     }
 }
@@ -90,6 +104,7 @@ fn word(reason: &DeathReason) -> &'static str {
     match reason {
         DeathReason::StartFailed(_) => "start_failed",
         DeathReason::Missing => "missing",
+        DeathReason::CheckpointLost => "checkpoint_lost",
         DeathReason::Ended(EndReason::Killed) => "killed",
         DeathReason::Ended(EndReason::TimedOut) => "timed_out",
         DeathReason::Ended(EndReason::OutOfMemory) => "out_of_memory",

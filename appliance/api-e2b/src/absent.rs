@@ -10,8 +10,6 @@ use crate::{Surface, error::not_offered};
 
 pub(crate) fn router() -> Router<Surface> {
     Router::new()
-        .route("/sandboxes/{id}/pause", post(not_offered))
-        .route("/sandboxes/{id}/resume", post(not_offered))
         .route("/sandboxes/{id}/fork", post(not_offered))
         .route("/sandboxes/{id}/snapshots", post(not_offered))
         .route("/snapshots", get(not_offered))

@@ -6,8 +6,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use sandboxo_control::{
-    CreateError, DeleteTemplateError, HistoryError, KillError, ListError, NetworkError,
-    TimeoutError,
+    CreateError, DeleteTemplateError, HistoryError, KillError, ListError, NetworkError, PauseError,
+    ResumeError, TimeoutError,
 };
 use sandboxo_model::{Field, Invalid};
 use serde::Serialize;
@@ -42,8 +42,9 @@ pub enum ApiError {
     TooSlow { message: String, error_code: &'static str },
     #[error("{0}")]
     NotOffered(String),
-    #[error("the sandbox did not start")]
-    StartFailed,
+    /// Logged where it happened.
+    #[error("{message}")]
+    Failed { message: String, error_code: &'static str },
     #[error("internal error")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -74,7 +75,9 @@ impl ApiError {
             Self::Unable { error_code, .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(error_code)),
             Self::TooSlow { error_code, .. } => (StatusCode::GATEWAY_TIMEOUT, Some(error_code)),
             Self::NotOffered(_) => (StatusCode::NOT_IMPLEMENTED, Some("not_offered")),
-            Self::StartFailed => (StatusCode::INTERNAL_SERVER_ERROR, Some("start_failed")),
+            Self::Failed { error_code, .. } => {
+                (StatusCode::INTERNAL_SERVER_ERROR, Some(error_code))
+            }
             Self::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, None),
         }
     }
@@ -106,7 +109,7 @@ impl IntoResponse for ApiError {
             | Self::OutcomeUnknown(_)
             | Self::WrongMethod(_)
             | Self::NotOffered(_)
-            | Self::StartFailed
+            | Self::Failed { .. }
             | Self::Internal(_) => {}
         }
         response
@@ -168,7 +171,7 @@ impl From<CreateError> for ApiError {
             CreateError::Killed => {
                 Self::Conflict { message, error_code: Some("killed_while_starting") }
             }
-            CreateError::Failed => Self::StartFailed,
+            CreateError::Failed => Self::Failed { message, error_code: "start_failed" },
             CreateError::ZoneUnavailable => Self::Busy(message),
             CreateError::Store(source) => Self::Internal(source.into()),
         }
@@ -182,6 +185,51 @@ impl From<KillError> for ApiError {
             KillError::NotFound(_) => Self::NotFound(message),
             KillError::Busy | KillError::ZoneUnavailable => Self::Busy(message),
             KillError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<PauseError> for ApiError {
+    fn from(error: PauseError) -> Self {
+        let message = error.to_string();
+        match error {
+            PauseError::NotFound(_) => Self::NotFound(message),
+            PauseError::AlreadyPaused(_) => Self::Conflict { message, error_code: None },
+            PauseError::Busy | PauseError::ZoneUnavailable => Self::Busy(message),
+            PauseError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            PauseError::AgentUnresponsive => {
+                let error_code = "sandbox_snapshot_guest_agent_unresponsive";
+                Self::Unable { message, error_code }
+            }
+            PauseError::Ended => {
+                Self::Conflict { message, error_code: Some("ended_while_pausing") }
+            }
+            PauseError::TimedOut => Self::TooSlow { message, error_code: "pause_timed_out" },
+            PauseError::Failed => Self::Failed { message, error_code: "pause_failed" },
+            PauseError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<ResumeError> for ApiError {
+    fn from(error: ResumeError) -> Self {
+        let message = error.to_string();
+        match error {
+            ResumeError::Invalid(invalid) => invalid.into(),
+            ResumeError::NotFound(_) | ResumeError::CheckpointLost => Self::NotFound(message),
+            ResumeError::AlreadyRunning(_) => Self::Conflict { message, error_code: None },
+            ResumeError::Killed => {
+                Self::Conflict { message, error_code: Some("killed_while_starting") }
+            }
+            ResumeError::Busy | ResumeError::ZoneUnavailable => Self::Busy(message),
+            ResumeError::LimitReached { .. } => Self::Limited(message),
+            ResumeError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            ResumeError::CheckpointUnusable(_) => {
+                Self::Unable { message, error_code: "checkpoint_unusable" }
+            }
+            ResumeError::TimedOut => Self::TooSlow { message, error_code: "start_timed_out" },
+            ResumeError::Failed => Self::Failed { message, error_code: "resume_failed" },
+            ResumeError::Store(source) => Self::Internal(source.into()),
         }
     }
 }

@@ -46,18 +46,22 @@ pub(crate) struct Running {
     pub(crate) metadata: Option<String>,
 }
 
+/// What clients know as paused: they can do nothing with the difference.
+const PAUSED: [PhaseKind; 3] = [PhaseKind::Pausing, PhaseKind::Paused, PhaseKind::Resuming];
+
 impl TryFrom<List> for ListQuery {
     type Error = ApiError;
 
     fn try_from(list: List) -> Result<Self, ApiError> {
         let List { state, metadata, started_after, template, order, limit, next_token } = list;
         let mut query = Self { template, ..Self::default() };
+        query.phases.extend(PAUSED);
         if let Some(states) = state.filter(|it| !it.is_empty()) {
             query.phases.clear();
             for state in states.split(',') {
                 match state {
                     "running" => drop(query.phases.insert(PhaseKind::Running)),
-                    "paused" => {}
+                    "paused" => query.phases.extend(PAUSED),
                     other => {
                         return invalid(
                             "state",

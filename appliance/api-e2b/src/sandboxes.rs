@@ -6,6 +6,7 @@ mod list;
 mod logs;
 mod metrics;
 mod network;
+mod sleep;
 
 use axum::{
     Json, Router,
@@ -29,8 +30,10 @@ pub(crate) fn router() -> Router<Surface> {
         .route("/sandboxes/{id}", get(detail).delete(kill))
         .route("/sandboxes/{id}/timeout", post(life::set_timeout))
         .route("/sandboxes/{id}/refreshes", post(life::refresh))
-        .route("/sandboxes/{id}/connect", post(life::connect_v1))
-        .route("/v2/sandboxes/{id}/connect", post(life::connect_v2))
+        .route("/sandboxes/{id}/pause", post(sleep::pause))
+        .route("/sandboxes/{id}/resume", post(sleep::resume))
+        .route("/sandboxes/{id}/connect", post(sleep::connect_v1))
+        .route("/v2/sandboxes/{id}/connect", post(sleep::connect_v2))
         .route("/sandboxes/{id}/network", put(network::replace))
         .route("/sandboxes/{id}/metrics", get(metrics::range))
         .route("/sandboxes/{id}/logs", get(logs::v1))
@@ -44,7 +47,8 @@ async fn detail(
 ) -> Result<Json<Detail>, ApiError> {
     let record = surface.control.sandboxes.get(caller.team, id);
     let record = record.ok_or_else(|| no_sandbox(&format!("'{}'", id.label())))?;
-    Ok(Json(Detail::new(&record, surface.domain.as_deref())))
+    let now = surface.control.sandboxes.now();
+    Ok(Json(Detail::new(&record, surface.domain.as_deref(), now)))
 }
 
 async fn kill(

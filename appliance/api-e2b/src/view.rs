@@ -5,8 +5,10 @@ mod logs;
 use std::collections::BTreeMap;
 
 use sandboxo_control::Metrics;
-use sandboxo_model::{NetworkAsked, Phase, SandboxRecord, TemplateRecord, TemplateUse};
-use sandboxo_zone_protocol::{Measured, Timestamp};
+use sandboxo_model::{
+    Lifecycle, NetworkAsked, Phase, SandboxRecord, Standing, TemplateRecord, TemplateUse,
+};
+use sandboxo_zone_protocol::{Kept, Measured, OnDeadline, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::ENVD_VERSION;
@@ -74,8 +76,8 @@ pub(crate) struct Listed {
     volume_mounts: [(); 0],
 }
 
-impl From<&SandboxRecord> for Listed {
-    fn from(record: &SandboxRecord) -> Self {
+impl Listed {
+    pub(crate) fn new(record: &SandboxRecord, now: Timestamp) -> Self {
         let SandboxRecord {
             id,
             team: _,
@@ -87,6 +89,7 @@ impl From<&SandboxRecord> for Listed {
             internet: _,
             network: _,
             ingress: _,
+            auto_resume: _,
             created_at: _,
             phase,
         } = record;
@@ -97,7 +100,10 @@ impl From<&SandboxRecord> for Listed {
             alias: alias.clone(),
             started_at: record.started_at(),
             end_at: match phase {
-                Phase::Running { expires_at, .. } => *expires_at,
+                Phase::Running { expires_at, .. } | Phase::Pausing { expires_at, .. } => {
+                    *expires_at
+                }
+                Phase::Paused { paused_at, .. } | Phase::Resuming { paused_at, .. } => *paused_at,
                 Phase::Starting { .. } | Phase::Killing { .. } | Phase::Dead { .. } => {
                     spec.deadline
                 }
@@ -105,7 +111,10 @@ impl From<&SandboxRecord> for Listed {
             cpu_count: spec.resources.vcpus,
             memory_mb: spec.resources.memory_mib,
             disk_size_mb: spec.resources.disk_mib,
-            state: "running",
+            state: match record.standing(now) {
+                Standing::Asleep => "paused",
+                Standing::Usable { .. } | Standing::Gone => "running",
+            },
             envd_version: ENVD_VERSION,
             metadata: metadata.clone(),
             volume_mounts: [],
@@ -124,25 +133,45 @@ pub(crate) struct Detail {
     /// Left out rather than null: the Python model has no null here.
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<NetworkView>,
-    lifecycle: Lifecycle,
+    lifecycle: LifecycleView,
+    /// What the pause that it is in has kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause_mode: Option<&'static str>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Lifecycle {
+struct LifecycleView {
     auto_resume: bool,
     on_timeout: &'static str,
 }
 
 impl Detail {
-    pub(crate) fn new(record: &SandboxRecord, domain: Option<&str>) -> Self {
+    pub(crate) fn new(record: &SandboxRecord, domain: Option<&str>, now: Timestamp) -> Self {
         Self {
-            listed: record.into(),
+            listed: Listed::new(record, now),
             envd_access_token: record.spec.agent_token.as_ref().map(|it| it.expose().to_owned()),
             allow_internet_access: record.internet,
             domain: domain.map(str::to_owned),
             network: record.network.as_ref().map(NetworkView::from),
-            lifecycle: Lifecycle { auto_resume: false, on_timeout: "kill" },
+            lifecycle: LifecycleView {
+                auto_resume: record.auto_resume,
+                on_timeout: match record.spec.on_deadline {
+                    OnDeadline::Kill => "kill",
+                    OnDeadline::Pause(_) => "pause",
+                },
+            },
+            pause_mode: match record.phase {
+                Phase::Paused { kept, .. } | Phase::Resuming { kept, .. } => Some(match kept {
+                    Kept::Memory => "full",
+                    Kept::Files => "filesystem",
+                }),
+                Phase::Starting { .. }
+                | Phase::Running { .. }
+                | Phase::Pausing { .. }
+                | Phase::Killing { .. }
+                | Phase::Dead { .. } => None,
+            },
         }
     }
 }
@@ -360,8 +389,25 @@ pub(crate) struct NewSandboxBody {
 }
 
 #[derive(Deserialize)]
-pub(crate) struct AutoResume {
+struct AutoResume {
     enabled: bool,
+}
+
+impl NewSandboxBody {
+    /// What is wrong names its field.
+    pub(crate) fn lifecycle(&self) -> Result<Lifecycle, &'static str> {
+        let auto_resume = self.auto_resume.as_ref().is_some_and(|it| it.enabled);
+        let on_timeout = match (self.auto_pause == Some(true), self.auto_pause_memory) {
+            (false, Some(false)) => return Err("autoPauseMemory: false needs autoPause"),
+            (true, Some(false)) if auto_resume => {
+                return Err("autoPauseMemory: false does not go with autoResume");
+            }
+            (true, Some(false)) => OnDeadline::Pause(Kept::Files),
+            (true, _) => OnDeadline::Pause(Kept::Memory),
+            (false, _) => OnDeadline::Kill,
+        };
+        Ok(Lifecycle { on_timeout, auto_resume })
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -406,10 +452,7 @@ fn says_something(value: &serde_json::Value) -> bool {
 
 impl Unsupported for NewSandboxBody {
     fn unsupported(&self) -> Option<&'static str> {
-        asked("autoPause", self.auto_pause == Some(true))
-            .or_else(|| asked("autoPauseMemory", self.auto_pause_memory == Some(false)))
-            .or_else(|| asked("autoResume", self.auto_resume.as_ref().is_some_and(|it| it.enabled)))
-            .or_else(|| asked("iam", self.iam.as_ref().is_some_and(says_something)))
+        asked("iam", self.iam.as_ref().is_some_and(says_something))
             .or_else(|| asked("volumeMounts", some(self.volume_mounts.as_ref())))
             .or_else(|| self.network.as_ref().and_then(Unsupported::unsupported))
     }

@@ -6,7 +6,7 @@ use sandboxo_spool::Spool;
 use sandboxo_store::{Store, StoreError};
 use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{Clock, Random, Timestamp, Zone, ZoneCode};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 
 use crate::{ControlConfig, accounts::Accounts, index::Index, starts::Starts};
 
@@ -21,6 +21,8 @@ pub(crate) struct Context {
     pub(crate) index: Index,
     pub(crate) accounts: Accounts,
     pub(crate) starts: Starts,
+    /// Seats of resumes that nobody waits for any more.
+    pub(crate) for_nobody: Arc<Semaphore>,
     /// In every id that is made here.
     pub(crate) zone_code: ZoneCode,
     /// Compare records and zone again.

@@ -8,7 +8,7 @@ use sandboxo_spool::Spool;
 use sandboxo_store::{Read as _, Store, StoreError};
 use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{Clock, Random, Region, Zone, ZoneCode};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::{
     Keys, Sandboxes, Templates, Zones, accounts::Accounts, context::Context, driver::Driver,
@@ -32,6 +32,10 @@ pub struct ControlConfig {
     pub starts_at_once: usize,
     /// How long a caller waits for a zone to confirm a kill or new rules.
     pub zone_budget: Duration,
+    /// How long a zone may take for a pause, whether or not anybody waits.
+    pub pause_budget: Duration,
+    /// How many resumes may go on for requests whose clients have all left.
+    pub resumes_for_nobody: usize,
     /// How long a dead sandbox can still be looked at.
     pub keep_dead: Duration,
     /// How long a repeat of a create is recognized. Not longer than `keep_dead`: the answer is in
@@ -45,6 +49,8 @@ impl Default for ControlConfig {
             create_budget: Duration::from_secs(30),
             starts_at_once: 8,
             zone_budget: Duration::from_secs(10),
+            pause_budget: Duration::from_secs(80),
+            resumes_for_nobody: 64,
             keep_dead: Duration::from_hours(24),
             keep_idempotency: Duration::from_hours(24),
         }
@@ -78,6 +84,7 @@ impl Control {
         });
         let (accounts, sandboxes) = read.await?;
         let starts = Starts::new(config.starts_at_once);
+        let for_nobody = Arc::new(Semaphore::new(config.resumes_for_nobody));
         let context = Arc::new(Context {
             config,
             store,
@@ -89,6 +96,7 @@ impl Control {
             index: Index::default(),
             accounts,
             starts,
+            for_nobody,
             nudge_zone: Notify::new(),
             zone_code: zone_record.code,
         });
@@ -97,7 +105,7 @@ impl Control {
             link: Arc::new(Mutex::new(Link::of(zone_record))),
         };
         for record in sandboxes {
-            Driver::resume(&context, Arc::new(record));
+            Driver::take_over(&context, Arc::new(record));
         }
         let events = match zones.hello().await {
             Ok(events) => Some(events),

@@ -6,28 +6,28 @@
 //! in between, the zone tells the fact again.
 
 mod delivery;
+mod end;
 mod message;
+mod pause;
+mod reconcile;
+mod resume;
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_model::{
-    DeathReason, KillCause, LogEntry, NetworkAsked, Phase, SandboxRecord, StartFailure,
-    decide::{
-        expiry,
-        reconcile::{BuryCause, KillWhy, Step},
-        story,
-    },
+    DeathReason, LogEntry, NetworkAsked, Phase, PhaseKind, SandboxRecord,
+    decide::{expiry::Refusals, story},
     lifecycle::Event,
     rules,
 };
 use sandboxo_spool::Owner;
 use sandboxo_store::StoreError;
 use sandboxo_tasks::Stop;
-use sandboxo_zone_protocol::{EndReason, NetworkPolicy, ZoneError};
+use sandboxo_zone_protocol::{CheckpointId, EndReason, NetworkPolicy, Timestamp, ZoneError};
 use tokio::{
     sync::oneshot,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 
 use crate::{context::Context, index::Live, sandboxes::Birth};
@@ -35,18 +35,33 @@ use crate::{context::Context, index::Live, sandboxes::Birth};
 pub(crate) use delivery::Delivered;
 use message::Mailbox;
 pub(crate) use message::{Message, SendError, send};
+pub(crate) use pause::Unpaused;
+pub(crate) use resume::{By, Unresumed, Wish};
 
 pub(crate) struct Driver {
     context: Arc<Context>,
     live: Arc<Live>,
     mailbox: Mailbox,
-    delivery: Option<Pin<Box<dyn Future<Output = Delivered> + Send>>>,
-    kill: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    delivery: Flight<Delivered>,
+    kill: Flight<()>,
+    pausing: pause::Pausing,
+    resuming: resume::Resuming,
+    /// What can be judged only when a pause or a resume has come to its end.
+    deferred: VecDeque<Message>,
+    /// Pauses of it after its time that the zone has refused.
+    refusals: Option<Refusals>,
+    /// Nothing starts from them any more; to be discarded once that is written down.
+    stale: Vec<CheckpointId>,
+    /// The last that it went on from: late echoes of those pauses mean nothing.
+    left: VecDeque<CheckpointId>,
     /// The zone enforces the record's rules. Not known of one that was running before this
     /// process, and not so when the zone failed to take them.
     rules_in_force: bool,
     unwritten: Option<Unwritten>,
 }
+
+/// Something that is being asked of the zone.
+type Flight<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
 /// A record that is published and could not be written yet.
 struct Unwritten {
@@ -57,11 +72,15 @@ struct Unwritten {
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause between two tries.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// More than may wait at the front door at once.
+const MAX_DEFERRED: usize = 1024;
+/// An event is not later than so many pauses.
+const ECHOES: usize = 16;
 
 impl Driver {
     /// Takes over a sandbox that the store has. What to do about it is reconcile's to say, except
     /// for a kill that was not confirmed.
-    pub(crate) fn resume(context: &Arc<Context>, record: Arc<SandboxRecord>) {
+    pub(crate) fn take_over(context: &Arc<Context>, record: Arc<SandboxRecord>) {
         let driver = Self::new(context, record);
         driver.context.index.insert(Arc::clone(&driver.live));
         driver.spawn();
@@ -100,6 +119,12 @@ impl Driver {
             mailbox,
             delivery: None,
             kill: None,
+            pausing: pause::Pausing::default(),
+            resuming: resume::Resuming::default(),
+            deferred: VecDeque::new(),
+            refusals: None,
+            stale: Vec::new(),
+            left: VecDeque::new(),
             rules_in_force: false,
             unwritten: None,
         }
@@ -112,12 +137,16 @@ impl Driver {
 
     async fn run(mut self, stop: Stop) {
         loop {
+            self.settle().await;
             let record = self.live.record();
             match record.phase {
                 Phase::Dead { .. } if self.unwritten.is_none() => break,
                 Phase::Killing { .. } if self.kill.is_none() => self.kill(),
                 Phase::Starting { .. }
                 | Phase::Running { .. }
+                | Phase::Pausing { .. }
+                | Phase::Paused { .. }
+                | Phase::Resuming { .. }
                 | Phase::Killing { .. }
                 | Phase::Dead { .. } => {}
             }
@@ -130,10 +159,13 @@ impl Driver {
                     crashpoint(Point::KillConfirmed);
                     let at = self.context.now();
                     self.kill = None;
-                    self.fact(Event::Ended { at, reason: EndReason::Killed }).await;
+                    self.fact(Event::KillConfirmed { at }).await;
                 }
                 delivered = wait(&mut self.delivery) => self.delivered(delivered).await,
+                paused = wait(&mut self.pausing.flight) => self.pause_answered(paused).await,
+                () = wait(&mut self.resuming.withdrawal) => self.withdrawn().await,
                 () = until(self.unwritten.as_ref()) => self.write_again().await,
+                () = resume::all_left(&mut self.resuming.waiting) => self.goes_on_for_nobody(),
                 message = self.mailbox.recv() => match message {
                     Some(message) => self.handle(message).await,
                     // The entry in the index holds a sender.
@@ -142,6 +174,41 @@ impl Driver {
             }
         }
         self.bury().await;
+    }
+
+    /// Answers those whose pause or resume has come to its end, and turns to what waited for it.
+    async fn settle(&mut self) {
+        loop {
+            self.answer_pausers();
+            self.answer_resumers().await;
+            self.discard_stale();
+            let next = match self.deferred.front() {
+                Some(message) => !self.in_flight() || self.joins(message),
+                None => false,
+            };
+            if !next {
+                return;
+            }
+            if let Some(message) = self.deferred.pop_front() {
+                self.handle(message).await;
+            }
+        }
+    }
+
+    /// It asks for what is under way.
+    fn joins(&self, message: &Message) -> bool {
+        match (message, self.live.record().phase.kind()) {
+            (Message::Pause { .. }, PhaseKind::Pausing) => true,
+            (Message::Resume { .. }, PhaseKind::Resuming) => self.resuming.withdrawal.is_none(),
+            _ => false,
+        }
+    }
+
+    /// What is asked now would be judged by a phase that is about to change.
+    fn in_flight(&self) -> bool {
+        let kind = self.live.record().phase.kind();
+        matches!(kind, PhaseKind::Pausing | PhaseKind::Resuming)
+            || kind == PhaseKind::Paused && self.resuming.withdrawal.is_some()
     }
 
     async fn handle(&mut self, message: Message) {
@@ -159,10 +226,11 @@ impl Driver {
                 let done = self.set_network(network, internet, policy).await;
                 message::answer(reply, done);
             }
+            Message::Pause { kept, reply } => self.pause_asked(kept, reply).await,
+            Message::Resume { wish, reply } => self.resume_asked(wish, reply).await,
             Message::Overdue => self.expire().await,
-            Message::Ended(ended) => {
-                self.fact(Event::Ended { at: ended.at, reason: ended.reason }).await;
-            }
+            Message::Ended(ended) => self.ended(&ended).await,
+            Message::Paused(paused) => self.zone_paused(paused.checkpoint).await,
             Message::Reconcile(planned) => self.reconcile(planned).await,
             Message::Agreed => {
                 if !self.rules_in_force {
@@ -170,145 +238,6 @@ impl Driver {
                 }
             }
         }
-    }
-
-    /// A plan may be older than what happened since, so each step is judged by the phase of now.
-    async fn reconcile(&mut self, planned: Step) {
-        let record = self.live.record();
-        let at = self.context.now();
-        match (planned, &record.phase) {
-            (Step::Deliver { .. }, Phase::Starting { .. }) if self.delivery.is_none() => {
-                self.rules_in_force = true;
-                self.deliver();
-            }
-            (Step::GiveUp { .. }, Phase::Starting { .. }) if self.delivery.is_none() => {
-                self.fact(Event::StartFailed { at, failure: StartFailure::TimedOut }).await;
-            }
-            (Step::Adopt { started_at, .. }, Phase::Starting { .. }) => {
-                let expires_at = record.spec.deadline;
-                self.fact(Event::Started { at: started_at, expires_at }).await;
-            }
-            (Step::SetDeadline { .. }, Phase::Running { expires_at, .. }) => {
-                if let Err(error) = self.tell_deadline(*expires_at).await {
-                    self.warn("the zone did not take a deadline", &error);
-                }
-            }
-            (Step::Kill { why: KillWhy::Expired, .. }, _) => self.expire().await,
-            (Step::Bury { at, cause: BuryCause::Told(reason), .. }, _) => {
-                self.fact(Event::Ended { at, reason }).await;
-            }
-            (
-                Step::Bury { at, cause: BuryCause::ZoneRestarted, .. },
-                Phase::Running { .. } | Phase::Killing { .. },
-            ) => {
-                self.fact(Event::Ended { at, reason: EndReason::ZoneRestarted }).await;
-            }
-            (
-                Step::Bury { at, cause: BuryCause::Missing, .. },
-                Phase::Running { .. } | Phase::Killing { .. },
-            ) => {
-                self.fact(Event::Vanished { at }).await;
-            }
-            // Overtaken by events, or, for a kill that is wanted, under way.
-            (
-                Step::Deliver { .. }
-                | Step::GiveUp { .. }
-                | Step::Adopt { .. }
-                | Step::SetDeadline { .. }
-                | Step::Kill { .. }
-                | Step::Bury { .. }
-                | Step::Acknowledge { .. },
-                _,
-            ) => {}
-        }
-    }
-
-    /// Says again by the clock of now that its time is over: it may have been extended since.
-    async fn expire(&mut self) {
-        let record = self.live.record();
-        let at = self.context.now();
-        let expires_at = match record.phase {
-            Phase::Running { expires_at, .. } => expires_at,
-            Phase::Starting { .. } => record.spec.deadline,
-            Phase::Killing { .. } | Phase::Dead { .. } => return,
-        };
-        if at < expires_at {
-            return;
-        }
-        if let Err(error) = self.kill_asked(KillCause::Expired).await {
-            self.warn("can't record the end of an expired sandbox", &error);
-        }
-    }
-
-    /// It makes room, so it goes on where a full disk takes no word of it: nobody is told that it
-    /// is done before its end is written down, for which there is room by then.
-    async fn kill_asked(
-        &mut self,
-        cause: KillCause,
-    ) -> Result<Option<Arc<SandboxRecord>>, StoreError> {
-        let before = self.live.record();
-        let asked = Event::KillAsked { at: self.context.now(), cause };
-        let Ok(phase) = before.phase.clone().apply(asked) else { return Ok(None) };
-        let record = SandboxRecord { phase, ..(*before).clone() };
-        match self.record(&before, record.clone()).await {
-            Err(StoreError::DiskFull) => {
-                let record = Arc::new(record);
-                self.publish(&before, &record);
-                self.write_later(FIRST_PAUSE, &StoreError::DiskFull);
-                Ok(Some(record))
-            }
-            recorded => recorded.map(Some),
-        }
-    }
-
-    fn deliver(&mut self) {
-        let record = self.live.record();
-        if let Phase::Starting { give_up_at } = record.phase {
-            let planned = self.context.config.create_budget;
-            let budget = expiry::left(give_up_at, self.context.now(), planned);
-            let context = Arc::clone(&self.context);
-            self.delivery = Some(Box::pin(delivery::deliver(context, record, budget)));
-        }
-    }
-
-    async fn delivered(&mut self, delivered: Delivered) {
-        self.delivery = None;
-        crashpoint(Point::CreateDelivered);
-        let at = self.context.now();
-        let event = match delivered {
-            Delivered::Started(started) => {
-                let expires_at = self.live.record().spec.deadline;
-                Event::Started { at: started.at, expires_at }
-            }
-            Delivered::Refused(failure) => Event::StartFailed { at, failure },
-            Delivered::Killed => Event::Ended { at, reason: EndReason::Killed },
-            Delivered::Unknown(failure) => Event::StartAbandoned { at, failure },
-        };
-        self.fact(event).await;
-    }
-
-    /// Until the zone confirms that it is gone.
-    fn kill(&mut self) {
-        let context = Arc::clone(&self.context);
-        let id = self.live.id;
-        self.kill = Some(Box::pin(async move {
-            let mut pause = Duration::from_millis(250);
-            loop {
-                let killed = timeout(context.config.zone_budget, context.zone.kill(id)).await;
-                let error = match killed {
-                    Ok(Ok(()) | Err(ZoneError::NotFound)) => return,
-                    Ok(Err(error)) => error,
-                    Err(_elapsed) => ZoneError::Unavailable,
-                };
-                tracing::warn!(
-                    sandbox.id = %id,
-                    error = &error as &dyn std::error::Error,
-                    "the zone has not confirmed a kill, asking again"
-                );
-                sleep(pause).await;
-                pause = (pause * 2).min(MAX_PAUSE);
-            }
-        }));
     }
 
     async fn set_timeout(
@@ -323,7 +252,15 @@ impl Driver {
         if only_extend && asked <= before {
             return Ok(Some(record));
         }
+        self.set_expiry(asked).await
+    }
+
+    async fn set_expiry(
+        &mut self,
+        asked: Timestamp,
+    ) -> Result<Option<Arc<SandboxRecord>>, StoreError> {
         let record = self.intent(Event::TimeoutSet { expires_at: asked }).await?;
+        self.refusals = None;
         crashpoint(Point::TimeoutRecorded);
         // A zone that does not take it now is told again when it says hello.
         match self.tell_deadline(asked).await {
@@ -335,10 +272,7 @@ impl Driver {
         Ok(record)
     }
 
-    async fn tell_deadline(
-        &mut self,
-        deadline: sandboxo_zone_protocol::Timestamp,
-    ) -> Result<(), ZoneError> {
+    async fn tell_deadline(&mut self, deadline: Timestamp) -> Result<(), ZoneError> {
         let told = self.context.zone.set_deadline(self.live.id, deadline);
         timeout(self.context.config.zone_budget, told).await.unwrap_or(Err(ZoneError::Unavailable))
     }
@@ -454,7 +388,16 @@ impl Driver {
         Ok(())
     }
 
-    fn publish(&self, before: &SandboxRecord, record: &Arc<SandboxRecord>) {
+    fn publish(&mut self, before: &SandboxRecord, record: &Arc<SandboxRecord>) {
+        let (had, has) = (before.phase.checkpoint(), record.phase.checkpoint());
+        let goes_on = matches!(record.phase, Phase::Running { .. } | Phase::Paused { .. });
+        if let Some(left) = had.filter(|_| had != has && goes_on) {
+            self.stale.push(left);
+            self.left.push_back(left);
+            if self.left.len() > ECHOES {
+                self.left.pop_front();
+            }
+        }
         let (from, to) = (before.phase.kind(), record.phase.kind());
         if let Phase::Dead { reason, .. } = &record.phase {
             let expected =
@@ -480,18 +423,18 @@ impl Driver {
     }
 
     /// Nothing more will happen to it, and the end is on disk.
-    async fn bury(self) {
+    async fn bury(mut self) {
         self.context.index.remove(&self.live);
-        // Those that wait for the end see this.
-        drop(self.mailbox);
-        let told = self.context.zone.acknowledge(vec![self.live.id]);
-        match timeout(self.context.config.zone_budget, told).await {
-            Ok(Ok(())) => {}
-            // The zone mentions it in its next hello.
-            Ok(Err(_)) | Err(_) => {
-                tracing::debug!(sandbox.id = %self.live.id, "the zone did not take an acknowledgement");
+        // A pause that was overtaken by the end.
+        for message in self.mailbox.close() {
+            if let Message::Paused(paused) = message {
+                self.stale.push(paused.checkpoint.id);
             }
         }
+        self.discard_stale();
+        // Those that wait for the end see this.
+        drop(self.mailbox);
+        end::acknowledge(&self.context, self.live.id).await;
     }
 
     fn warn(&self, what: &'static str, error: &(dyn std::error::Error + 'static)) {
@@ -507,9 +450,9 @@ async fn until(unwritten: Option<&Unwritten>) {
 }
 
 /// Never, if there is nothing to wait for.
-async fn wait<T>(future: &mut Option<Pin<Box<dyn Future<Output = T> + Send>>>) -> T {
-    match future {
-        Some(future) => future.await,
+async fn wait<T>(flight: &mut Flight<T>) -> T {
+    match flight {
+        Some(flight) => flight.await,
         None => std::future::pending().await,
     }
 }

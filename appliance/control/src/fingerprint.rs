@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sandboxo_model::{NetworkAsked, NewSandbox};
+use sandboxo_model::{Lifecycle, NetworkAsked, NewSandbox};
+use sandboxo_zone_protocol::{Kept, OnDeadline};
 use sha2::{Digest as _, Sha256};
 
 /// Of the request after its defaults: order of keys and white space make no difference.
@@ -15,6 +16,7 @@ pub(crate) fn of(new: &NewSandbox) -> [u8; 32] {
         metadata,
         internet,
         network,
+        lifecycle,
         idempotency_key: _,
     } = new;
     let mut hash = Hash(Sha256::new());
@@ -32,6 +34,16 @@ pub(crate) fn of(new: &NewSandbox) -> [u8; 32] {
         hash.flag(*allow_public_traffic);
         hash.present(mask_request_host.is_some());
         hash.text(mask_request_host.as_deref().unwrap_or_default());
+    }
+    // Not said is as before it could be said: keys outlive an upgrade.
+    if *lifecycle != Lifecycle::default() {
+        let Lifecycle { on_timeout, auto_resume } = lifecycle;
+        let on_timeout = match on_timeout {
+            OnDeadline::Kill => 0,
+            OnDeadline::Pause(Kept::Memory) => 1,
+            OnDeadline::Pause(Kept::Files) => 2,
+        };
+        hash.bytes(&[on_timeout, u8::from(*auto_resume)]);
     }
     hash.0.finalize().into()
 }
@@ -91,12 +103,20 @@ mod tests {
             metadata: [].into(),
             internet: None,
             network: None,
+            lifecycle: Lifecycle::default(),
             idempotency_key: None,
         };
         let entry = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
         let network = NetworkAsked::default();
         let with = |network| NewSandbox { network: Some(network), ..base.clone() };
+        let lifecycle = |on_timeout, auto_resume| NewSandbox {
+            lifecycle: Lifecycle { on_timeout, auto_resume },
+            ..base.clone()
+        };
         let others = [
+            lifecycle(OnDeadline::Pause(Kept::Memory), false),
+            lifecycle(OnDeadline::Pause(Kept::Files), false),
+            lifecycle(OnDeadline::Kill, true),
             NewSandbox { template: "other".into(), ..base.clone() },
             NewSandbox { timeout: Duration::from_secs(301), ..base.clone() },
             NewSandbox { secure: false, ..base.clone() },

@@ -25,8 +25,8 @@ mod zones;
 pub use control::{Control, ControlConfig, StartError};
 pub use keys::{Caller, KeyError, Keys, NewKey};
 pub use sandboxes::{
-    ConnectError, CreateError, HistoryError, KillError, ListError, ListQuery, Lookup, Metrics,
-    NetworkError, Page, Sandboxes, TimeoutError,
+    ConnectError, Connected, CreateError, HistoryError, KillError, ListError, ListQuery, Lookup,
+    Metrics, NetworkError, Page, PauseError, ResumeError, Sandboxes, TimeoutError,
 };
 pub use scope::Scope;
 pub use templates::{DeleteTemplateError, ImportTemplate, ImportTemplateError, Templates};

@@ -4,6 +4,8 @@ mod create;
 mod kill;
 mod list;
 mod measure;
+mod pause;
+mod resume;
 mod update;
 
 use std::{
@@ -12,7 +14,7 @@ use std::{
 };
 
 use sandboxo_model::{
-    Invalid, PhaseKind, SandboxRecord,
+    Invalid, Phase, PhaseKind, SandboxRecord, Standing,
     decide::list::{self as decide_list, Order},
 };
 use sandboxo_spool::SpoolError;
@@ -20,6 +22,8 @@ use sandboxo_store::{Read as _, StoreError};
 use sandboxo_zone_protocol::{ByteStream, Measured, SandboxId, Timestamp};
 
 pub(crate) use create::Birth;
+pub use pause::PauseError;
+pub use resume::{Connected, ResumeError};
 pub use sandboxo_zone_protocol::ConnectError;
 
 use crate::{Scope, context::Context, index::Live};
@@ -37,9 +41,14 @@ impl Sandboxes {
         Self { context, creates }
     }
 
-    /// A running one whose time is not over.
+    /// One that runs, and its time is not over, or that is paused.
     pub fn get(&self, scope: impl Into<Scope>, id: SandboxId) -> Option<Arc<SandboxRecord>> {
-        self.usable(scope.into(), id).map(|(_, record)| record)
+        self.known(scope.into(), id).map(|(_, record)| record)
+    }
+
+    /// The moment by which the answers here are true.
+    pub fn now(&self) -> Timestamp {
+        self.context.now()
     }
 
     /// In any phase, dead ones too, for operators.
@@ -58,22 +67,47 @@ impl Sandboxes {
 
     /// For the data plane, which has its own credentials and no team.
     pub fn lookup(&self, id: SandboxId) -> Lookup {
-        self.get(Scope::Operator, id).map_or(Lookup::NotFound, Lookup::Ready)
+        let Some(record) = self.get(Scope::Operator, id) else { return Lookup::NotFound };
+        match (record.standing(self.context.now()), &record.phase) {
+            (Standing::Usable { .. }, _) => Lookup::Ready(record),
+            (Standing::Asleep, Phase::Paused { .. }) => Lookup::Paused(record),
+            (Standing::Asleep, Phase::Resuming { .. }) => Lookup::Resuming(record),
+            (Standing::Asleep, _) => Lookup::Pausing(record),
+            (Standing::Gone, _) => Lookup::NotFound,
+        }
     }
 
-    /// All that can be used now, for requests that carry only a signature.
+    /// All that a request reaches now, or wakes; for those that carry only a signature.
     pub fn live(&self) -> Vec<Arc<SandboxRecord>> {
         let now = self.context.now();
         let mut records = self.context.index.records();
-        records.retain(|record| record.usable_until(now).is_some());
+        records.retain(|record| match record.standing(now) {
+            Standing::Usable { .. } => true,
+            Standing::Asleep => record.auto_resume,
+            Standing::Gone => false,
+        });
         records
     }
 
-    /// Wakes when the sandbox can no longer be used; at once if it can't be now.
+    /// Wakes when nothing of the sandbox runs any more; at once if nothing does now.
     pub async fn gone(&self, id: SandboxId) {
         if let Some(live) = self.context.index.get(id) {
-            let running = |record: &SandboxRecord| record.phase.kind() == PhaseKind::Running;
-            live.until(|record| !running(record)).await;
+            // A pause that is refused cuts nobody off.
+            let runs = |record: &SandboxRecord| {
+                matches!(record.phase.kind(), PhaseKind::Running | PhaseKind::Pausing)
+            };
+            live.until(|record| !runs(record)).await;
+        }
+    }
+
+    /// Wakes when it is neither on its way to a pause nor back.
+    pub async fn settled(&self, id: SandboxId) {
+        if let Some(live) = self.context.index.get(id) {
+            let moving = |record: &SandboxRecord| {
+                record.standing(self.context.now()) == Standing::Asleep
+                    && record.phase.kind() != PhaseKind::Paused
+            };
+            live.until(|record| !moving(record)).await;
         }
     }
 
@@ -84,21 +118,33 @@ impl Sandboxes {
     ) -> Result<Box<dyn ByteStream>, ConnectError> {
         match self.lookup(id) {
             Lookup::Ready(_) => self.context.zone.connect(id, port).await,
-            Lookup::NotFound => Err(ConnectError::NotFound),
+            Lookup::Paused(_) | Lookup::Pausing(_) | Lookup::Resuming(_) | Lookup::NotFound => {
+                Err(ConnectError::NotFound)
+            }
         }
     }
 
     fn usable(&self, scope: Scope, id: SandboxId) -> Option<(Arc<Live>, Arc<SandboxRecord>)> {
+        let now = self.context.now();
+        self.known(scope, id).filter(|(_, record)| record.usable_until(now).is_some())
+    }
+
+    fn known(&self, scope: Scope, id: SandboxId) -> Option<(Arc<Live>, Arc<SandboxRecord>)> {
         let live = self.context.index.get(id)?;
         let record = live.record();
-        let usable = record.usable_until(self.context.now()).is_some();
-        (usable && scope.includes(record.team)).then_some((live, record))
+        let known = record.standing(self.context.now()) != Standing::Gone;
+        (known && scope.includes(record.team)).then_some((live, record))
     }
 }
 
+/// Whoever is let in by the record's rules may wake it where it says so.
 #[derive(Debug, Clone)]
 pub enum Lookup {
     Ready(Arc<SandboxRecord>),
+    Paused(Arc<SandboxRecord>),
+    /// Also one whose pause is due.
+    Pausing(Arc<SandboxRecord>),
+    Resuming(Arc<SandboxRecord>),
     NotFound,
 }
 

@@ -13,7 +13,7 @@ use sandboxo_model::{
 use sandboxo_store::StoreError;
 use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::{
-    Capacity, SandboxId, Timestamp, ZoneError, ZoneEvent, ZoneInfo, ZoneReport,
+    Capacity, CheckpointId, SandboxId, Timestamp, ZoneError, ZoneEvent, ZoneInfo, ZoneReport,
 };
 use tokio::{
     sync::mpsc,
@@ -127,6 +127,7 @@ impl Zones {
         let mut ending = Vec::new();
         let mut acknowledged = Vec::new();
         let mut unwanted = Vec::new();
+        let mut orphans = Vec::new();
         let mut all_told = true;
         for step in &plan.steps {
             tracing::debug!(%step, "reconcile");
@@ -135,30 +136,39 @@ impl Zones {
                 (
                     Step::Bury { .. }
                     | Step::GiveUp { .. }
-                    | Step::Kill { why: KillWhy::Wanted | KillWhy::Expired, .. },
+                    | Step::Kill { why: KillWhy::Wanted | KillWhy::Expired, .. }
+                    | Step::Paused { .. },
                     Some(live),
                 ) => {
                     all_told &= tell(&live, Message::Reconcile(*step)).await;
                     ending.push(live);
                 }
                 (
-                    Step::Deliver { .. } | Step::Adopt { .. } | Step::SetDeadline { .. },
+                    Step::Deliver { .. }
+                    | Step::Adopt { .. }
+                    | Step::SetDeadline { .. }
+                    | Step::Pause { .. }
+                    | Step::Kill { why: KillWhy::Paused, .. }
+                    | Step::Acknowledge { .. }
+                    | Step::Discard { .. },
                     Some(live),
                 ) => all_told &= tell(&live, Message::Reconcile(*step)).await,
                 (Step::Kill { .. }, None) => unwanted.push(step.id()),
                 (Step::Acknowledge { .. } | Step::Bury { .. }, None) => {
                     acknowledged.push(step.id());
                 }
+                (Step::Discard { checkpoint, .. }, None) => orphans.push(*checkpoint),
+                (Step::Paused { checkpoint, .. }, None) => orphans.push(checkpoint.id),
                 // Nobody drives it any more, or a record came into being behind the snapshot.
                 (
                     Step::Deliver { .. }
                     | Step::GiveUp { .. }
                     | Step::Adopt { .. }
-                    | Step::SetDeadline { .. },
+                    | Step::SetDeadline { .. }
+                    | Step::Pause { .. },
                     None,
                 )
-                | (Step::Kill { why: KillWhy::NoRecord, .. } | Step::Acknowledge { .. }, Some(_)) =>
-                    {}
+                | (Step::Kill { why: KillWhy::NoRecord, .. }, Some(_)) => {}
             }
         }
         for sandbox in &report.sandboxes {
@@ -170,9 +180,15 @@ impl Zones {
             .for_each_concurrent(KILL_AT_ONCE, |id| self.kill_unwanted(id))
             .await;
         self.acknowledge(acknowledged).await;
+        futures_util::stream::iter(orphans)
+            .for_each_concurrent(KILL_AT_ONCE, |orphan| self.discard(orphan))
+            .await;
         let ended = async {
             for live in ending {
-                live.until(|record| record.phase.kind() == PhaseKind::Dead).await;
+                live.until(|record| {
+                    matches!(record.phase.kind(), PhaseKind::Dead | PhaseKind::Paused)
+                })
+                .await;
             }
         };
         if timeout(context.config.zone_budget, ended).await.is_err() {
@@ -191,6 +207,18 @@ impl Zones {
                 error = &error as &dyn std::error::Error,
                 "can't kill a sandbox without a record"
             ),
+        }
+    }
+
+    async fn discard(&self, orphan: CheckpointId) {
+        let told = timeout(self.context.config.zone_budget, self.context.zone.discard(orphan));
+        if let Err(error) = told.await.unwrap_or(Err(ZoneError::Unavailable)) {
+            // The next hello has it again.
+            tracing::warn!(
+                checkpoint.id = %orphan,
+                error = &error as &dyn std::error::Error,
+                "can't discard a checkpoint that nothing starts from"
+            );
         }
     }
 
@@ -224,7 +252,7 @@ impl Zones {
         for live in self.context.index.all() {
             let record = live.record();
             if live.mailbox.is_closed() && !matches!(record.phase, Phase::Dead { .. }) {
-                Driver::resume(&self.context, record);
+                Driver::take_over(&self.context, record);
             }
         }
     }
@@ -272,9 +300,12 @@ impl Zones {
                         None => self.acknowledge(vec![id]).await,
                     }
                 }
-                ZoneEvent::SandboxPaused(paused) => {
-                    tracing::warn!(sandbox.id = %paused.id, "paused");
-                }
+                ZoneEvent::SandboxPaused(paused) => match self.context.index.get(paused.id) {
+                    Some(live) if !tell(&live, Message::Paused(paused)).await => return,
+                    Some(live) if !matches!(live.record().phase, Phase::Dead { .. }) => {}
+                    // It was killed over its pause.
+                    Some(_) | None => self.discard(paused.checkpoint.id).await,
+                },
                 // A second hello is a new start, seen with older records: subscribe again.
                 ZoneEvent::Hello(_) => return,
             }

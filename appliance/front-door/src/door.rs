@@ -1,5 +1,7 @@
-//! From a target to a program in a sandbox: look it up, check what it asks of its visitors, open
-//! a stream, pass the request on.
+//! From a target to a program in a sandbox: look it up, check what it asks of its visitors, wake
+//! it if need be, open a stream, pass the request on.
+
+mod wake;
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +17,6 @@ use http::{
 };
 use parking_lot::Mutex;
 use sandboxo_control::{ConnectError, Control, Lookup};
-use sandboxo_model::SandboxRecord;
 use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{AGENT_PORT, ByteStream, SandboxId, Secret};
 use serde::Serialize;
@@ -42,6 +43,8 @@ pub struct FrontDoorConfig {
     /// Without a byte in either direction.
     pub standstill: Duration,
     pub max_requests: usize,
+    /// How many requests may wait for sandboxes to wake.
+    pub max_waiting: usize,
 }
 
 impl Default for FrontDoorConfig {
@@ -52,6 +55,7 @@ impl Default for FrontDoorConfig {
             answer_timeout: Duration::from_mins(10),
             standstill: Duration::from_mins(10),
             max_requests: 16 * 1024,
+            max_waiting: 512,
         }
     }
 }
@@ -74,6 +78,8 @@ pub struct FrontDoor {
     control: Control,
     config: Arc<FrontDoorConfig>,
     requests: Arc<Semaphore>,
+    /// Where requests wait for sandboxes to wake.
+    lot: Arc<Semaphore>,
     tasks: Tasks,
 }
 
@@ -132,7 +138,8 @@ struct Unmatched(Arc<Mutex<Option<Request<Body>>>>);
 impl FrontDoor {
     pub fn new(control: Control, config: FrontDoorConfig, tasks: Tasks) -> Self {
         let requests = Arc::new(Semaphore::new(config.max_requests));
-        Self { control, config: Arc::new(config), requests, tasks }
+        let lot = Arc::new(Semaphore::new(config.max_waiting));
+        Self { control, config: Arc::new(config), requests, lot, tasks }
     }
 
     async fn go(&self, target: Target, parts: Parts, body: Body) -> Response {
@@ -174,7 +181,11 @@ impl FrontDoor {
                 Surface::E2bHeader | Surface::E2bHost => refuse(Failure::NoSandbox),
             };
         };
-        let record = match self.admit(parsed, *port, path, &headers) {
+        let admitted = match self.admit(parsed, *port, path, &headers) {
+            Ok(lookup) => self.awake(parsed, *surface, lookup).await,
+            Err(failure) => Err(failure),
+        };
+        let record = match admitted {
             Ok(record) => record,
             Err(failure) => return refuse(failure),
         };
@@ -212,8 +223,7 @@ impl FrontDoor {
         match forward(inside, stream, request, upgrade, patience, permit).await {
             Ok(response) => response,
             // It may have died under the request: then that is what happened.
-            Err(_failure) if self.is_gone(parsed) => refuse(Failure::NoSandbox),
-            Err(failure) => refuse(failure),
+            Err(failure) => refuse(self.why_not(parsed).unwrap_or(failure)),
         }
     }
 
@@ -224,14 +234,18 @@ impl FrontDoor {
         port: u16,
         path: &str,
         headers: &HeaderMap,
-    ) -> Result<Arc<SandboxRecord>, Failure> {
-        let record = match self.control.sandboxes.lookup(id) {
-            Lookup::Ready(record) => record,
+    ) -> Result<Lookup, Failure> {
+        let lookup = self.control.sandboxes.lookup(id);
+        let record = match &lookup {
+            Lookup::Ready(record)
+            | Lookup::Paused(record)
+            | Lookup::Pausing(record)
+            | Lookup::Resuming(record) => record,
             Lookup::NotFound => return Err(Failure::NoSandbox),
         };
         if port == AGENT_PORT {
             let route = path.split_once('?').map_or(path, |(route, _query)| route);
-            return if ZONE_ONLY.contains(&route) { Err(Failure::AgentRoute) } else { Ok(record) };
+            return if ZONE_ONLY.contains(&route) { Err(Failure::AgentRoute) } else { Ok(lookup) };
         }
         if let Some(token) = &record.ingress.traffic_token {
             let given = headers.get(TRAFFIC_TOKEN).ok_or(Failure::TrafficTokenMissing)?;
@@ -239,7 +253,7 @@ impl FrontDoor {
                 return Err(Failure::TrafficTokenWrong);
             }
         }
-        Ok(record)
+        Ok(lookup)
     }
 
     async fn open(&self, id: SandboxId, port: u16) -> Result<Box<dyn ByteStream>, Failure> {
@@ -247,7 +261,7 @@ impl FrontDoor {
         loop {
             let failure = match self.control.sandboxes.open(id, port).await {
                 Ok(stream) => return Ok(stream),
-                Err(ConnectError::NotFound) => Failure::NoSandbox,
+                Err(ConnectError::NotFound) => self.why_not(id).unwrap_or(Failure::NoSandbox),
                 Err(ConnectError::PortClosed(_)) => match pauses.next() {
                     Some(pause) => {
                         tokio::time::sleep(pause).await;
@@ -263,8 +277,14 @@ impl FrontDoor {
         }
     }
 
-    fn is_gone(&self, id: SandboxId) -> bool {
-        matches!(self.control.sandboxes.lookup(id), Lookup::NotFound)
+    /// `None`: it runs.
+    fn why_not(&self, id: SandboxId) -> Option<Failure> {
+        match self.control.sandboxes.lookup(id) {
+            Lookup::Ready(_) => None,
+            Lookup::Paused(_) => Some(Failure::Paused),
+            Lookup::Pausing(_) | Lookup::Resuming(_) => Some(Failure::Moving),
+            Lookup::NotFound => Some(Failure::NoSandbox),
+        }
     }
 
     fn is_api_key(&self, headers: &HeaderMap) -> bool {

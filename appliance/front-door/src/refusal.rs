@@ -27,6 +27,17 @@ pub(crate) enum Failure {
     /// There is none, or it isn't running.
     NoSandbox,
     PortClosed,
+    /// It is, and traffic doesn't wake it.
+    Paused,
+    /// It is on its way to a pause or back.
+    Moving,
+    /// Waking it failed, in a way that another try would meet again.
+    NotResumed,
+    /// Waking it failed for want of room, or of a zone.
+    ResumeLater,
+    ResumeTimeout,
+    /// As many requests as may wait for sandboxes to wake.
+    LotFull,
     TrafficTokenMissing,
     TrafficTokenWrong,
     /// A route of the agent that is for its zone only.
@@ -63,6 +74,8 @@ struct Told<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<&'r str>,
     code: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error_code: Option<&'static str>,
 }
 
 impl Refused<'_> {
@@ -76,9 +89,36 @@ impl Refused<'_> {
                 Surface::E2bHost | Surface::AgentEnv => StatusCode::NOT_FOUND,
             },
             Failure::AgentRoute => StatusCode::NOT_FOUND,
+            Failure::Paused => match self.surface {
+                Surface::E2bHeader | Surface::E2bHost => StatusCode::BAD_GATEWAY,
+                Surface::AgentEnv => StatusCode::GONE,
+            },
+            // Clients of the agent read its 409 as "it is there already".
+            Failure::Moving => match self.surface {
+                Surface::E2bHeader | Surface::E2bHost if self.port != AGENT_PORT => {
+                    StatusCode::CONFLICT
+                }
+                Surface::E2bHeader | Surface::E2bHost | Surface::AgentEnv => {
+                    StatusCode::SERVICE_UNAVAILABLE
+                }
+            },
+            Failure::NotResumed => match self.surface {
+                Surface::E2bHeader | Surface::E2bHost => StatusCode::INTERNAL_SERVER_ERROR,
+                Surface::AgentEnv => StatusCode::BAD_GATEWAY,
+            },
+            Failure::ResumeLater => match self.surface {
+                Surface::E2bHeader | Surface::E2bHost => StatusCode::SERVICE_UNAVAILABLE,
+                Surface::AgentEnv => StatusCode::BAD_GATEWAY,
+            },
+            Failure::ResumeTimeout => match self.surface {
+                Surface::E2bHeader | Surface::E2bHost => StatusCode::SERVICE_UNAVAILABLE,
+                Surface::AgentEnv => StatusCode::GATEWAY_TIMEOUT,
+            },
             Failure::TrafficTokenMissing | Failure::TrafficTokenWrong => StatusCode::FORBIDDEN,
             Failure::TooManyConnections => StatusCode::TOO_MANY_REQUESTS,
-            Failure::Busy | Failure::ZoneUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Failure::Busy | Failure::LotFull | Failure::ZoneUnavailable => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Failure::PortClosed | Failure::AgentLost | Failure::NoAnswer | Failure::BadAnswer => {
                 StatusCode::BAD_GATEWAY
             }
@@ -88,10 +128,16 @@ impl Refused<'_> {
 
     fn message(&self) -> &'static str {
         match self.failure {
-            Failure::NoSandbox if self.status() == StatusCode::BAD_GATEWAY => {
+            Failure::NoSandbox | Failure::Paused if self.status() == StatusCode::BAD_GATEWAY => {
                 "The sandbox was not found"
             }
             Failure::NoSandbox => "sandbox not found",
+            Failure::Paused => "The sandbox is paused",
+            Failure::Moving => "The sandbox is being paused or resumed",
+            Failure::NotResumed => "The sandbox is paused and was not resumed",
+            Failure::ResumeLater => "The sandbox can't be resumed at the moment",
+            Failure::ResumeTimeout => "The sandbox was not resumed in time",
+            Failure::LotFull => "Too many requests wait for sandboxes to resume",
             Failure::PortClosed => "The sandbox is running but port is not open",
             Failure::TrafficTokenMissing => {
                 "The sandbox asks for the header e2b-traffic-access-token"
@@ -113,9 +159,18 @@ impl Refused<'_> {
     /// Seconds, for what passes by itself.
     fn retry_after(&self) -> Option<&'static str> {
         match self.failure {
-            Failure::TooManyConnections | Failure::Busy => Some("1"),
+            Failure::TooManyConnections | Failure::Busy | Failure::Moving => Some("1"),
             Failure::ZoneUnavailable => Some("2"),
-            Failure::NoSandbox
+            Failure::ResumeLater | Failure::ResumeTimeout if self.surface != Surface::AgentEnv => {
+                Some("2")
+            }
+            // Those that would come back would find it full once more, all at once.
+            Failure::LotFull
+            | Failure::ResumeLater
+            | Failure::ResumeTimeout
+            | Failure::NotResumed
+            | Failure::Paused
+            | Failure::NoSandbox
             | Failure::PortClosed
             | Failure::TrafficTokenMissing
             | Failure::TrafficTokenWrong
@@ -141,11 +196,13 @@ impl Refused<'_> {
                     port: (self.failure == Failure::PortClosed).then_some(self.port),
                     path: (!named).then_some(self.path),
                     code: status.as_u16(),
+                    error_code: (self.failure == Failure::LotFull)
+                        .then_some("proxy_parking_lot_full"),
                 },
             )
         };
-        if self.failure == Failure::NoSandbox {
-            // It never comes back; without this the Python client asks four times.
+        if matches!(self.failure, Failure::NoSandbox | Failure::Paused) {
+            // It never comes back by itself; without this the Python client asks four times.
             response.headers_mut().insert("should-retry", HeaderValue::from_static("false"));
         }
         if let Some(seconds) = self.retry_after() {
@@ -181,7 +238,10 @@ fn plain(request: &HeaderMap, status: StatusCode, message: &'static str) -> Resp
         return page(status, message, None);
     }
     let code = status.as_u16();
-    json(status, &Told { sandbox_id: None, message, port: None, path: None, code })
+    json(
+        status,
+        &Told { sandbox_id: None, message, port: None, path: None, code, error_code: None },
+    )
 }
 
 fn json(status: StatusCode, body: &Told<'_>) -> Response {
@@ -241,6 +301,18 @@ mod tests {
             (gone, AgentEnv, 49983, "404 sandbox not found"),
             (Failure::PortClosed, E2bHost, 8080, "502 The sandbox is running but port is not open"),
             (Failure::PortClosed, AgentEnv, 80, "502 The sandbox is running but port is not open"),
+            (Failure::Paused, E2bHeader, 49983, "502 The sandbox was not found"),
+            (Failure::Paused, E2bHost, 8080, "502 The sandbox was not found"),
+            (Failure::Paused, AgentEnv, 8080, "410 The sandbox is paused"),
+            (Failure::Moving, E2bHeader, 49983, "503 The sandbox is being paused or resumed"),
+            (Failure::Moving, E2bHost, 8080, "409 The sandbox is being paused or resumed"),
+            (Failure::NotResumed, E2bHost, 80, "500 The sandbox is paused and was not resumed"),
+            (Failure::NotResumed, AgentEnv, 80, "502 The sandbox is paused and was not resumed"),
+            (Failure::ResumeLater, E2bHost, 80, "503 The sandbox can't be resumed at the moment"),
+            (Failure::ResumeLater, AgentEnv, 80, "502 The sandbox can't be resumed at the moment"),
+            (Failure::ResumeTimeout, E2bHost, 80, "503 The sandbox was not resumed in time"),
+            (Failure::ResumeTimeout, AgentEnv, 80, "504 The sandbox was not resumed in time"),
+            (Failure::LotFull, E2bHost, 80, "503 Too many requests wait for sandboxes to resume"),
             (
                 Failure::AnswerTimeout,
                 AgentEnv,
@@ -260,6 +332,12 @@ mod tests {
         for failure in [
             Failure::NoSandbox,
             Failure::PortClosed,
+            Failure::Paused,
+            Failure::Moving,
+            Failure::NotResumed,
+            Failure::ResumeLater,
+            Failure::ResumeTimeout,
+            Failure::LotFull,
             Failure::TrafficTokenMissing,
             Failure::TrafficTokenWrong,
             Failure::AgentRoute,

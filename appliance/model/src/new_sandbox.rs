@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use sandboxo_zone_protocol::{SandboxId, SandboxSpec, Secret, TeamId, Timestamp, ZoneName};
+use sandboxo_zone_protocol::{
+    OnDeadline, SandboxId, SandboxSpec, Secret, TeamId, Timestamp, ZoneName,
+};
 
 use crate::{
     Field, IdempotencyKey, Ingress, Invalid, NetworkAsked, Phase, SandboxRecord, TemplateRecord,
@@ -21,7 +23,15 @@ pub struct NewSandbox {
     pub metadata: BTreeMap<String, String>,
     pub internet: Option<bool>,
     pub network: Option<NetworkAsked>,
+    pub lifecycle: Lifecycle,
     pub idempotency_key: Option<IdempotencyKey>,
+}
+
+/// What happens when its time is over, and when somebody comes after that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lifecycle {
+    pub on_timeout: OnDeadline,
+    pub auto_resume: bool,
 }
 
 /// What control adds.
@@ -80,7 +90,7 @@ impl NewSandbox {
                 network: policy,
                 agent_token: self.secure.then_some(agent_token),
                 deadline: rules::after(now, self.timeout),
-                on_deadline: sandboxo_zone_protocol::OnDeadline::Kill,
+                on_deadline: self.lifecycle.on_timeout,
                 origin: sandboxo_zone_protocol::Origin::Image,
             },
             timeout: self.timeout,
@@ -94,6 +104,7 @@ impl NewSandbox {
                 traffic_token: private.then_some(traffic_token),
             },
             network: self.network,
+            auto_resume: self.lifecycle.auto_resume,
             created_at: now,
             phase: Phase::Starting { give_up_at: rules::after(now, budget) },
         })

@@ -34,6 +34,7 @@ pub(crate) fn record(id: SandboxId, deadline: Timestamp, phase: Phase) -> Sandbo
         internet: None,
         network: None,
         ingress: Ingress { mask_request_host: None, traffic_token: None },
+        auto_resume: false,
         created_at: Timestamp::UNIX_EPOCH,
         phase,
     }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use sandboxo_zone_protocol::{
-    SandboxId, SandboxSpec, Secret, TeamId, TemplateId, Timestamp, ZoneName,
+    OnDeadline, Origin, SandboxId, SandboxSpec, Secret, TeamId, TemplateId, Timestamp, ZoneName,
 };
 
 use crate::{NetworkAsked, Phase};
@@ -25,8 +25,21 @@ pub struct SandboxRecord {
     /// As given, or as replaced since.
     pub network: Option<NetworkAsked>,
     pub ingress: Ingress,
+    /// Traffic wakes it when it is paused.
+    pub auto_resume: bool,
     pub created_at: Timestamp,
     pub phase: Phase,
+}
+
+/// What clients have of it at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Running, and its time not over.
+    Usable { until: Timestamp },
+    /// Paused, or on its way there or back.
+    Asleep,
+    /// Nothing. An expired one is gone for clients even before the zone has ended it.
+    Gone,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,15 +68,46 @@ impl SandboxRecord {
         self.phase.started_at().unwrap_or(self.created_at)
     }
 
-    /// `Some` while it can be used: running, and its time not over. An expired one is gone for
-    /// clients even before the zone has ended it.
+    /// `Some` while it can be used.
     pub fn usable_until(&self, now: Timestamp) -> Option<Timestamp> {
+        match self.standing(now) {
+            Standing::Usable { until } => Some(until),
+            Standing::Asleep | Standing::Gone => None,
+        }
+    }
+
+    pub fn standing(&self, now: Timestamp) -> Standing {
+        match (&self.phase, self.spec.on_deadline) {
+            (Phase::Running { expires_at, .. }, _) if now < *expires_at => {
+                Standing::Usable { until: *expires_at }
+            }
+            // Its pause is due.
+            (Phase::Running { .. }, OnDeadline::Pause(_))
+            | (Phase::Pausing { .. } | Phase::Paused { .. } | Phase::Resuming { .. }, _) => {
+                Standing::Asleep
+            }
+            (Phase::Running { .. }, OnDeadline::Kill)
+            | (Phase::Starting { .. } | Phase::Killing { .. } | Phase::Dead { .. }, _) => {
+                Standing::Gone
+            }
+        }
+    }
+
+    /// What the zone is asked to start now.
+    pub fn to_deliver(&self) -> SandboxSpec {
+        let spec = self.spec.clone();
         match self.phase {
-            Phase::Running { expires_at, .. } if now < expires_at => Some(expires_at),
-            Phase::Running { .. }
-            | Phase::Starting { .. }
+            Phase::Resuming { checkpoint, reboot, expires_at, .. } => SandboxSpec {
+                deadline: expires_at,
+                origin: Origin::Checkpoint { id: checkpoint, reboot },
+                ..spec
+            },
+            Phase::Starting { .. }
+            | Phase::Running { .. }
+            | Phase::Pausing { .. }
+            | Phase::Paused { .. }
             | Phase::Killing { .. }
-            | Phase::Dead { .. } => None,
+            | Phase::Dead { .. } => spec,
         }
     }
 }

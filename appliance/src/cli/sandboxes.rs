@@ -1,4 +1,4 @@
-//! `sandbox create`, `ls` and `kill`.
+//! `sandbox create`, `ls`, `pause`, `resume` and `kill`.
 
 use std::{collections::BTreeMap, process::ExitCode};
 
@@ -31,6 +31,19 @@ pub(crate) struct Create {
     /// It reaches nothing outside
     #[arg(long)]
     no_internet: bool,
+    /// What becomes of it when its time is over
+    #[arg(long, value_enum, default_value_t)]
+    on_timeout: OnTimeout,
+    /// Requests to its ports wake it when it is paused
+    #[arg(long)]
+    auto_resume: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum OnTimeout {
+    #[default]
+    Kill,
+    Pause,
 }
 
 #[derive(Debug, clap::Args)]
@@ -41,11 +54,34 @@ pub(crate) struct Ls {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Pause {
+    /// Which
+    #[arg(required = true)]
+    ids: Vec<String>,
+    /// Keep files alone: a resume boots it
+    #[arg(long)]
+    files_only: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Resume {
+    /// Which
+    #[arg(required = true)]
+    ids: Vec<String>,
+    /// How long it lives from now: 90s, 5m, 2h, 1d
+    #[arg(long, default_value = "5m")]
+    timeout: Duration,
+    /// Boot it from its files, whatever else was kept
+    #[arg(long)]
+    reboot: bool,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Kill {
     /// Which
     #[arg(required_unless_present = "all")]
     ids: Vec<String>,
-    /// All that run
+    /// All that run or are paused
     #[arg(long, conflicts_with = "ids")]
     all: bool,
 }
@@ -60,6 +96,8 @@ pub(crate) async fn create(context: &Context, create: Create) -> Result<()> {
         "timeout": create.timeout.0.as_secs(),
         "envVars": map(create.env),
         "metadata": map(create.metadata),
+        "autoPause": create.on_timeout == OnTimeout::Pause,
+        "autoResume": { "enabled": create.auto_resume },
     });
     if create.no_internet
         && let Some(body) = body.as_object_mut()
@@ -87,6 +125,42 @@ pub(crate) async fn ls(context: &Context, ls: Ls) -> Result<()> {
         }
     }
     Ok(())
+}
+
+pub(crate) async fn pause(context: &Context, pause: Pause) -> Result<ExitCode> {
+    let body = json!({ "memory": !pause.files_only });
+    each(context, "paused", &pause.ids, "/sandboxes", "/pause", &body).await
+}
+
+pub(crate) async fn resume(context: &Context, resume: Resume) -> Result<ExitCode> {
+    let body = json!({ "timeout": resume.timeout.0.as_secs(), "memory": !resume.reboot });
+    each(context, "resumed", &resume.ids, "/v2/sandboxes", "/connect", &body).await
+}
+
+/// Goes on to the next when one is refused.
+async fn each(
+    context: &Context,
+    done: &str,
+    ids: &[String],
+    before: &str,
+    after: &str,
+    body: &serde_json::Value,
+) -> Result<ExitCode> {
+    let target = Target::find(context)?;
+    let mut good = Vec::new();
+    for id in ids {
+        let path = format!("{before}/{}{after}", api::segment(id));
+        let answer = target.ask(Method::POST, &path)?.json(body).send().await;
+        match api::good(api::reached(answer)?).await {
+            Ok(_answer) => good.push(id),
+            Err(refusal) => output::note(&format!("{id}: {refusal}")),
+        }
+    }
+    match context.form {
+        Form::Json => output::print_json(&json!({ done: good }))?,
+        Form::Human => good.iter().try_for_each(|id| output::print(id))?,
+    }
+    Ok(if good.len() == ids.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 pub(crate) async fn kill(context: &Context, kill: Kill) -> Result<ExitCode> {

@@ -1,7 +1,8 @@
 //! The parts of the agent, and whose sandbox it is.
 
-use std::{io, path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
+use nix::sys::signal::Signal;
 use parking_lot::Mutex;
 use sandboxo_channel::{Claim, Response};
 use sandboxo_tasks::Tasks;
@@ -18,6 +19,9 @@ use crate::{
 };
 
 const ETC: &str = "/etc";
+/// For a process to end by itself, as when a machine is switched off.
+const GENTLE: Duration = Duration::from_millis(300);
+const DYING: Duration = Duration::from_secs(5);
 
 pub(crate) struct Agent {
     identity: Mutex<Option<Arc<Identity>>>,
@@ -64,6 +68,39 @@ impl Agent {
                 *identity = Some(Arc::new(Identity::new(claim, Directory::new(ETC))));
                 Response::Claimed
             }
+        }
+    }
+
+    /// It goes on as somebody's, maybe another's than before.
+    pub(crate) async fn restored(&self, claim: Claim, reboot: bool) -> io::Result<()> {
+        if reboot {
+            self.end_processes().await?;
+            guest::forget_memory();
+        }
+        guest::take_name(&claim);
+        *self.identity.lock() = Some(Arc::new(Identity::new(claim.clone(), Directory::new(ETC))));
+        if self.settle(&claim).is_err() {
+            // A sandbox with a full or read-only disk is still its owner's.
+        }
+        Ok(())
+    }
+
+    /// All but the agent.
+    pub(crate) async fn end_processes(&self) -> io::Result<()> {
+        let own = std::process::id();
+        if own != 1 {
+            self.processes.kill_all();
+            return Ok(());
+        }
+        guest::end_all(Signal::SIGTERM);
+        if guest::others_are_gone(GENTLE).await? {
+            return Ok(());
+        }
+        guest::end_all(Signal::SIGKILL);
+        if guest::others_are_gone(DYING).await? {
+            Ok(())
+        } else {
+            Err(io::Error::other("some processes do not end"))
         }
     }
 

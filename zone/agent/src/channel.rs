@@ -22,6 +22,7 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
     loop {
         match end.accept().await {
             Incoming::Hello(reply) => {
+                agent.processes.quiet(false);
                 let claimed = agent.identity().map(|identity| identity.sandbox_id.clone());
                 reply.answer(&Hello { version: env!("CARGO_PKG_VERSION").to_owned(), claimed });
             }
@@ -36,6 +37,33 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
             Incoming::Request(Request::Notices, reply) => {
                 let notices = agent.processes.journal.take(clock::now());
                 reply.answer(&Response::Notices(notices));
+            }
+            Incoming::Request(Request::Quiesce { end_processes }, reply) => {
+                agent.processes.quiet(true);
+                let agent = agent.clone();
+                streams.spawn("quiesce", |_stop| async move {
+                    let left = if end_processes { agent.end_processes().await } else { Ok(()) };
+                    match left {
+                        Ok(()) => reply.answer(&Response::Quiet),
+                        Err(why) => {
+                            agent.processes.quiet(false);
+                            reply.answer(&Response::Refused(why.to_string()));
+                        }
+                    }
+                });
+            }
+            Incoming::Request(Request::GoOn, reply) => {
+                agent.processes.quiet(false);
+                reply.answer(&Response::GoesOn);
+            }
+            Incoming::Request(Request::Restored { claim, reboot }, reply) => {
+                let agent = agent.clone();
+                streams.spawn("restored", |_stop| async move {
+                    match agent.restored(claim, reboot).await {
+                        Ok(()) => reply.answer(&Response::Claimed),
+                        Err(why) => reply.answer(&Response::Refused(why.to_string())),
+                    }
+                });
             }
             Incoming::Request(Request::Claim(claim), reply) => {
                 let answer = agent.claim(claim.clone());

@@ -1,7 +1,7 @@
 //! The sandbox around the agent: what it sets up for itself and its children at start, and what a
 //! claim changes.
 
-use std::{ffi::CString, fs, io, net::IpAddr, path::Path};
+use std::{ffi::CString, fs, io, net::IpAddr, path::Path, time::Duration};
 
 use nix::{
     libc,
@@ -9,13 +9,15 @@ use nix::{
         prctl::set_child_subreaper,
         resource::{Resource, getrlimit, setrlimit},
         signal::{
-            SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask,
+            SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, kill, sigaction,
+            sigprocmask,
         },
         stat::{Mode, umask},
     },
-    unistd::{chdir, execv, sethostname},
+    unistd::{Pid, chdir, execv, sethostname},
 };
 use sandboxo_channel::Claim;
+use tokio::time::{Instant, sleep};
 
 /// Open files of a process, unless it asks for more: enough for servers, and few enough for
 /// programs that walk over all numbers.
@@ -50,6 +52,8 @@ pub(crate) fn shrink_stack() -> io::Result<()> {
     let Err(error) = execv(&program, &texts?);
     Err(error.into())
 }
+
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 const LAST_SIGNAL: libc::c_int = 64;
 
@@ -131,6 +135,44 @@ pub(crate) fn spare_memory() {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 256 * 1024);
         libc::mallopt(libc::M_TRIM_THRESHOLD, 64 * 1024);
         libc::mallopt(libc::M_TOP_PAD, 16 * 1024);
+    }
+}
+
+/// Everything but this process, which is the first one here.
+pub(crate) fn end_all(signal: Signal) {
+    if kill(Pid::from_raw(-1), signal).is_err() {
+        // There is nothing else.
+    }
+}
+
+/// Ended ones are reaped meanwhile.
+pub(crate) async fn others_are_gone(patience: Duration) -> io::Result<bool> {
+    let give_up = Instant::now() + patience;
+    loop {
+        let processes = fs::read_dir("/proc")?.filter(|entry| {
+            entry.as_ref().is_ok_and(|entry| {
+                entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit())
+            })
+        });
+        if processes.count() <= 1 {
+            return Ok(true);
+        }
+        if Instant::now() >= give_up {
+            return Ok(false);
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Files that a machine that is switched off does not keep.
+pub(crate) fn forget_memory() {
+    for entry in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let path = entry.path();
+        let removed = if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        if removed.is_err() {
+            // Something is mounted on it, or it went by itself.
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod body;
 mod channel;
 mod clock;
 mod config;
+mod epoll;
 mod files;
 mod filesystem;
 mod guest;

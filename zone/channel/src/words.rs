@@ -47,6 +47,19 @@ pub enum Request {
     WarmUp,
     /// What programs have started and ended. What was told once is not told again.
     Notices,
+    /// Before a checkpoint: start no process until a zone greets again.
+    Quiesce {
+        /// And end those that are there.
+        end_processes: bool,
+    },
+    /// There is no checkpoint after all.
+    GoOn,
+    /// After a restore: whose sandbox it is now.
+    Restored {
+        claim: Claim,
+        /// As if the sandbox had been switched off and on: only files are left.
+        reboot: bool,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +69,8 @@ pub enum Response {
     Pong,
     Warm,
     Notices(Vec<Notice>),
+    Quiet,
+    GoesOn,
     Refused(String),
 }
 

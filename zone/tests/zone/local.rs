@@ -5,6 +5,7 @@ mod faults;
 mod images;
 mod killed;
 mod life;
+mod pause;
 mod pool;
 mod restart;
 mod trouble;

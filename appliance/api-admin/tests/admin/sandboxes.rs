@@ -1,10 +1,14 @@
 //! Every team's sandboxes, and why they ended.
 
+use std::time::Duration;
+
 use sandboxo_control::Scope;
-use sandboxo_zone_protocol::{CreateError, EndReason, fake::ScriptedCreate};
+use sandboxo_zone_protocol::{CreateError, EndReason, Kept, fake::ScriptedCreate};
 use serde_json::Value;
 
 use crate::world::World;
+
+const MINUTE: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn the_dead_are_listed_with_their_reason() {
@@ -62,6 +66,24 @@ async fn what_never_ran_or_left_no_trace_is_told_apart() {
     let all = world.ask("GET /sandboxes?dead=true", "").await;
     let lost = list(&all.body).iter().find(|it| it["id"] == lost.id.label()).unwrap();
     assert_eq!((&lost["phase"], &lost["reason"]), (&"dead".into(), &"missing".into()));
+}
+
+#[tokio::test]
+async fn paused_ones_are_listed_and_one_without_its_checkpoint_is_dead() {
+    let world = World::new().await;
+    let record = world.create().await;
+    world.control.sandboxes.pause(Scope::Operator, record.id, Kept::Memory).await.unwrap();
+    let all = world.ask("GET /sandboxes", "").await;
+    let paused = &list(&all.body)[0];
+    assert_eq!((&paused["phase"], &paused["expiresAt"]), (&"paused".into(), &Value::Null));
+    assert!(paused["pausedAt"].is_string(), "{paused}");
+
+    world.zone.lose_checkpoint(world.zone.checkpoints()[0].id);
+    let wish = world.control.sandboxes.connect(Scope::Operator, record.id, MINUTE, false);
+    wish.await.unwrap_err();
+    let all = world.ask("GET /sandboxes?dead=true", "").await;
+    let dead = &list(&all.body)[0];
+    assert_eq!((&dead["phase"], &dead["reason"]), (&"dead".into(), &"checkpoint_lost".into()));
 }
 
 #[tokio::test]

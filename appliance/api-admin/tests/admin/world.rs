@@ -121,6 +121,7 @@ impl World {
             metadata: [].into(),
             internet: None,
             network: None,
+            lifecycle: sandboxo_model::Lifecycle::default(),
             idempotency_key: None,
         };
         self.control.sandboxes.create(team, new).await

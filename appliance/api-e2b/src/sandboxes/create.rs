@@ -80,6 +80,7 @@ fn new_sandbox(
     let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0);
     let seconds =
         seconds.ok_or_else(|| ApiError::Invalid("timeout: must be greater than 0".into()))?;
+    let lifecycle = body.lifecycle().map_err(|rule| ApiError::Invalid(rule.into()))?;
     let secure = defaults.secure.is_none_or(|default| body.secure.unwrap_or(default));
     let network = body.network.map(sandboxo_model::NetworkAsked::from);
     let private = network.as_ref().is_some_and(|it| it.allow_public_traffic == Some(false));
@@ -87,6 +88,7 @@ fn new_sandbox(
         return Err(ApiError::Invalid("network.allowPublicTraffic: false needs secure".into()));
     }
     Ok(NewSandbox {
+        lifecycle,
         template: body.template_id,
         timeout: Duration::from_secs(seconds),
         secure,

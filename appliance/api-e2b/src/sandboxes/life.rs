@@ -1,29 +1,20 @@
-//! How long it lives: timeout, refreshes, connect.
+//! How long it lives: timeout and refreshes.
 
 use std::time::Duration;
 
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{extract::State, http::StatusCode};
 use serde::Deserialize;
 
 use crate::{
     ApiError, Surface,
     body::{Body, Id},
     caller::Caller,
-    view::Sandbox,
 };
 
 #[derive(Deserialize)]
 pub(super) struct Timeout {
     timeout: i64,
 }
-
-/// The older clients always send a timeout, the newer ones only if it was set.
-#[derive(Deserialize)]
-pub(super) struct ConnectV2 {
-    timeout: Option<i64>,
-}
-
-const CONNECT_SECONDS: i64 = 300;
 
 #[derive(Deserialize)]
 pub(super) struct Refresh {
@@ -63,36 +54,7 @@ pub(super) async fn refresh(
     Ok(StatusCode::NO_CONTENT)
 }
 
-pub(super) async fn connect_v1(
-    surface: State<Surface>,
-    caller: Caller,
-    id: Id,
-    Body(body): Body<Timeout>,
-) -> Result<Json<Sandbox>, ApiError> {
-    connect(surface, caller, id, body.timeout).await
-}
-
-pub(super) async fn connect_v2(
-    surface: State<Surface>,
-    caller: Caller,
-    id: Id,
-    Body(body): Body<ConnectV2>,
-) -> Result<Json<Sandbox>, ApiError> {
-    connect(surface, caller, id, body.timeout.unwrap_or(CONNECT_SECONDS)).await
-}
-
-async fn connect(
-    State(surface): State<Surface>,
-    caller: Caller,
-    Id(id): Id,
-    timeout: i64,
-) -> Result<Json<Sandbox>, ApiError> {
-    let timeout = seconds("timeout", timeout)?;
-    let record = surface.control.sandboxes.extend(caller.team, id, timeout).await?;
-    Ok(Json(Sandbox::new(&record, surface.domain.as_deref())))
-}
-
-fn seconds(field: &str, asked: i64) -> Result<Duration, ApiError> {
+pub(super) fn seconds(field: &str, asked: i64) -> Result<Duration, ApiError> {
     let seconds = u64::try_from(asked);
     seconds
         .map(Duration::from_secs)

@@ -21,7 +21,8 @@ pub(super) async fn page(
     if let Some(next) = page.next.and_then(|next| next.to_string().parse().ok()) {
         headers.insert("x-next-token", next);
     }
-    Ok((headers, Json(page.items.iter().map(|record| Listed::from(&**record)).collect())))
+    let now = surface.control.sandboxes.now();
+    Ok((headers, Json(page.items.iter().map(|record| Listed::new(record, now)).collect())))
 }
 
 /// All of them: its clients know no pages.
@@ -35,7 +36,8 @@ pub(super) async fn running(
     let mut listed = Vec::new();
     loop {
         let page = surface.control.sandboxes.list(caller.team, query.clone()).await?;
-        listed.extend(page.items.iter().map(|record| Listed::from(&**record)));
+        let now = surface.control.sandboxes.now();
+        listed.extend(page.items.iter().map(|record| Listed::new(record, now)));
         match page.next {
             Some(next) => query.token = Some(next.to_string()),
             None => return Ok(Json(listed)),

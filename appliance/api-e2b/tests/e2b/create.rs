@@ -93,8 +93,6 @@ async fn each_bad_field_is_named() {
             r#"{"templateID":"base","network":{"egressProxy":{"address":"x"}}}"#,
             "network.egressProxy: not",
         ),
-        (r#"{"templateID":"base","autoPause":true}"#, "autoPause: not supported"),
-        (r#"{"templateID":"base","autoResume":{"enabled":true}}"#, "autoResume: not supported"),
         (r#"{"templateID":"base","volumeMounts":[{"name":"a","path":"/a"}]}"#, "volumeMounts: not"),
         (r#"{"templateID":"base","iam":{"tokens":{"a":{"audience":"b"}}}}"#, "iam: not supported"),
     ] {

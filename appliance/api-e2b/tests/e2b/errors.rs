@@ -30,7 +30,7 @@ async fn refusals_have_one_shape() {
         ("PATCH /sandboxes".to_owned(), "", 405),
         ("POST /v2/sandboxes".to_owned(), "{", 400),
         ("POST /v2/sandboxes".to_owned(), large.as_str(), 413),
-        (format!("POST /sandboxes/{id}/pause"), "{}", 501),
+        (format!("POST /sandboxes/{id}/fork"), "{}", 501),
     ] {
         let answer = world.ask(&line, body).await;
         assert_eq!((answer.status, &answer.body["code"]), (status, &json!(status)), "{line}");
@@ -51,6 +51,8 @@ async fn another_team_finds_nothing() {
         format!("GET /sandboxes/{id}/metrics"),
         format!("PUT /sandboxes/{id}/network"),
         format!("POST /v2/sandboxes/{id}/connect"),
+        format!("POST /sandboxes/{id}/pause"),
+        format!("POST /sandboxes/{id}/resume"),
     ] {
         assert_eq!(world.ask_with(&line, "", &headers).await.status, 404, "{line}");
     }
@@ -63,7 +65,6 @@ async fn another_team_finds_nothing() {
 async fn what_this_version_lacks_is_told_apart() {
     let world = World::new().await;
     for line in [
-        "POST /sandboxes/any/pause",
         "POST /sandboxes/any/fork",
         "GET /snapshots",
         "POST /v3/templates",

@@ -41,7 +41,7 @@ pub(super) async fn deliver(
         return Delivered::Refused(StartFailure::LimitReached { what, limit });
     };
     let left = budget.saturating_sub(begun.elapsed());
-    match timeout(left, ask(Arc::clone(&context.zone), record.spec.clone())).await {
+    match timeout(left, ask(Arc::clone(&context.zone), record.to_deliver())).await {
         Ok(delivered) => delivered,
         Err(_elapsed) => {
             tracing::error!(sandbox.id = %id, ?budget, "the zone did not answer a create in time");

@@ -4,9 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use sandboxo_model::{KillCause, NetworkAsked, SandboxRecord, decide::reconcile::Step};
 use sandboxo_store::StoreError;
-use sandboxo_zone_protocol::{Ended, NetworkPolicy};
+use sandboxo_zone_protocol::{Ended, Kept, NetworkPolicy, Paused};
 use tokio::sync::{mpsc, oneshot};
 
+use super::{
+    pause::PauseOutcome,
+    resume::{ResumeOutcome, Wish},
+};
 use crate::{context::Context, index::Live};
 
 pub(crate) enum Message {
@@ -27,10 +31,22 @@ pub(crate) enum Message {
         policy: NetworkPolicy,
         reply: Reply<Option<NetworkSet>>,
     },
+    /// Answered when it has come to an end, one way or the other.
+    Pause {
+        kept: Kept,
+        reply: Reply<PauseOutcome>,
+    },
+    /// Answered when it runs, or will not.
+    Resume {
+        wish: Wish,
+        reply: Reply<ResumeOutcome>,
+    },
     /// Its time is over, and the zone has not ended it.
     Overdue,
     /// The zone says so.
     Ended(Ended),
+    /// The zone says so.
+    Paused(Paused),
     Reconcile(Step),
     /// Its zone has said hello, and runs it as recorded.
     Agreed,
@@ -62,6 +78,14 @@ impl Mailbox {
     /// Never `None`: the index holds a sender.
     pub(super) async fn recv(&mut self) -> Option<Message> {
         self.messages.recv().await
+    }
+}
+
+impl Mailbox {
+    /// What was sent before nothing more could be.
+    pub(super) fn close(&mut self) -> Vec<Message> {
+        self.messages.close();
+        std::iter::from_fn(|| self.messages.try_recv().ok()).collect()
     }
 }
 

@@ -138,7 +138,14 @@ async fn started(context: &Context, live: &Live) -> Result<Arc<SandboxRecord>, C
     let starting = |record: &SandboxRecord| matches!(record.phase, Phase::Starting { .. });
     match live.until(|record| !starting(record)).await {
         Some(record) => match (outcome(&record), record.phase.kind()) {
-            (Some(Ok(())), PhaseKind::Starting | PhaseKind::Running) => Ok(record),
+            (
+                Some(Ok(())),
+                PhaseKind::Starting
+                | PhaseKind::Running
+                | PhaseKind::Pausing
+                | PhaseKind::Paused
+                | PhaseKind::Resuming,
+            ) => Ok(record),
             // It ran, and is of no use to the caller any more.
             (Some(Ok(())), PhaseKind::Killing) => Err(CreateError::Killed),
             (Some(Ok(())), PhaseKind::Dead) | (None, _) => Err(CreateError::Failed),
@@ -176,9 +183,13 @@ fn outcome(record: &SandboxRecord) -> Option<Result<(), CreateError>> {
             Some(Err(failed(failure)))
         }
         Phase::Running { .. }
+        | Phase::Pausing { .. }
+        | Phase::Paused { .. }
+        | Phase::Resuming { .. }
         | Phase::Killing { cause: KillCause::Asked | KillCause::Expired, .. }
-        | Phase::Dead { reason: DeathReason::Ended(_) | DeathReason::Missing, .. } => {
-            Some(Err(CreateError::Killed))
-        }
+        | Phase::Dead {
+            reason: DeathReason::Ended(_) | DeathReason::Missing | DeathReason::CheckpointLost,
+            ..
+        } => Some(Err(CreateError::Killed)),
     }
 }

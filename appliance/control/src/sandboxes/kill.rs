@@ -1,6 +1,6 @@
 //! Ending one.
 
-use sandboxo_model::{KillCause, Phase, SandboxRecord};
+use sandboxo_model::{KillCause, Phase, SandboxRecord, Standing};
 use sandboxo_zone_protocol::SandboxId;
 use tokio::time::timeout;
 
@@ -17,9 +17,12 @@ impl Sandboxes {
         let live = self.context.index.get(id).ok_or(KillError::NotFound(id))?;
         let record = live.record();
         let gone = match record.phase {
-            Phase::Running { expires_at, .. } => expires_at <= self.context.now(),
-            Phase::Dead { .. } => true,
             Phase::Starting { .. } | Phase::Killing { .. } => false,
+            Phase::Running { .. }
+            | Phase::Pausing { .. }
+            | Phase::Paused { .. }
+            | Phase::Resuming { .. }
+            | Phase::Dead { .. } => record.standing(self.context.now()) == Standing::Gone,
         };
         if gone || !scope.includes(record.team) {
             return Err(KillError::NotFound(id));

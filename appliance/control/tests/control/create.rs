@@ -339,14 +339,9 @@ async fn two_hundred_at_once_all_run_or_are_refused_whole() {
 
 fn last_create(world: &World) -> sandboxo_zone_protocol::SandboxId {
     let calls = world.zone.calls();
-    let mut creates = calls.iter().rev().filter_map(|call| match call {
-        Call::Create(id) => Some(*id),
-        Call::Kill(_)
-        | Call::SetDeadline(..)
-        | Call::SetNetwork(..)
-        | Call::Acknowledge(_)
-        | Call::KeepWarm(_)
-        | Call::KeepImages(_) => None,
+    let mut creates = calls.iter().rev().filter_map(|call| {
+        let Call::Create(id) = call else { return None };
+        Some(*id)
     });
     creates.next().unwrap()
 }

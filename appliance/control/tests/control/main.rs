@@ -11,6 +11,7 @@ mod images;
 mod kill;
 mod list;
 mod notices;
+mod pause;
 mod restart;
 mod timeout;
 mod turns;

@@ -135,6 +135,7 @@ pub(crate) fn new() -> NewSandbox {
         metadata: [].into(),
         internet: None,
         network: None,
+        lifecycle: sandboxo_model::Lifecycle::default(),
         idempotency_key: None,
     }
 }

@@ -10,4 +10,5 @@ mod program;
 mod routes;
 mod stream;
 mod upgrade;
+mod wake;
 mod world;

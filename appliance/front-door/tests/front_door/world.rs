@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use sandboxo_control::{Control, ControlConfig, ImportTemplate};
 use sandboxo_front_door::{Domains, FrontDoor, FrontDoorConfig, ServeConfig, Site};
-use sandboxo_model::{NetworkAsked, NewSandbox, SandboxRecord};
+use sandboxo_model::{Lifecycle, NetworkAsked, NewSandbox, SandboxRecord};
 use sandboxo_spool::Spool;
 use sandboxo_store::Store;
 use sandboxo_tasks::Tasks;
@@ -116,7 +116,29 @@ impl World {
     }
 
     pub(crate) async fn create(&self, network: NetworkAsked) -> Arc<SandboxRecord> {
-        self.control.sandboxes.create(self.team, new(network)).await.unwrap()
+        self.create_with(network, Lifecycle::default()).await
+    }
+
+    pub(crate) async fn create_with(
+        &self,
+        network: NetworkAsked,
+        lifecycle: Lifecycle,
+    ) -> Arc<SandboxRecord> {
+        let new = NewSandbox { lifecycle, ..new(network) };
+        self.control.sandboxes.create(self.team, new).await.unwrap()
+    }
+
+    /// Without a listener, so that time can stand still.
+    pub(crate) async fn site_ask(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> http::Response<axum::body::Body> {
+        let mut request = Request::get(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.site.answer(request.body(axum::body::Body::empty()).unwrap()).await
     }
 
     pub(crate) fn host(&self, port: u16) -> String {
@@ -201,6 +223,7 @@ fn new(network: NetworkAsked) -> NewSandbox {
         metadata: [].into(),
         internet: None,
         network: Some(network),
+        lifecycle: Lifecycle::default(),
         idempotency_key: None,
     }
 }

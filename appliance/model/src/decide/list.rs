@@ -9,11 +9,11 @@ use std::{
 
 use sandboxo_zone_protocol::{SandboxId, TemplateId, Timestamp};
 
-use crate::{Phase, PhaseKind, SandboxRecord};
+use crate::{Phase, PhaseKind, SandboxRecord, Standing};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
-    /// A running one counts as running until its time is over, and then as nothing.
+    /// A running one counts as running until its time is over, and then as pausing or as nothing.
     pub phases: BTreeSet<PhaseKind>,
     /// All pairs must match exactly.
     pub metadata: BTreeMap<String, String>,
@@ -62,7 +62,8 @@ pub fn page<T: Deref<Target = SandboxRecord>>(
 ) -> Page<T> {
     let mut matching: Vec<_> =
         records.into_iter().filter(|record| matches(record, query, now)).collect();
-    let running = matching.iter().filter(|it| it.phase.kind() == PhaseKind::Running).count();
+    let is_running = |it: &T| counts_as(it, now) == Some(PhaseKind::Running);
+    let running = matching.iter().filter(|it| is_running(it)).count();
     matching.retain(|record| match (query.after, query.order) {
         (None, _) => true,
         (Some(last), Order::Ascending) => Cursor::of(record) > last,
@@ -79,15 +80,18 @@ pub fn page<T: Deref<Target = SandboxRecord>>(
 }
 
 fn matches(record: &SandboxRecord, query: &Query, now: Timestamp) -> bool {
-    let expired = match record.phase {
-        Phase::Running { .. } => record.usable_until(now).is_none(),
-        Phase::Starting { .. } | Phase::Killing { .. } | Phase::Dead { .. } => false,
-    };
-    !expired
-        && query.phases.contains(&record.phase.kind())
+    counts_as(record, now).is_some_and(|kind| query.phases.contains(&kind))
         && query.started_after.is_none_or(|after| after <= record.started_at())
         && query.template.is_none_or(|template| template == record.template.id)
         && query.metadata.iter().all(|(key, value)| record.metadata.get(key) == Some(value))
+}
+
+fn counts_as(record: &SandboxRecord, now: Timestamp) -> Option<PhaseKind> {
+    match (&record.phase, record.standing(now)) {
+        (Phase::Running { .. }, Standing::Asleep) => Some(PhaseKind::Pausing),
+        (Phase::Running { .. }, Standing::Gone) => None,
+        (phase, _) => Some(phase.kind()),
+    }
 }
 
 impl Cursor {
@@ -118,6 +122,7 @@ impl FromStr for Cursor {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use sandboxo_zone_protocol::{Kept, OnDeadline};
 
     use super::*;
     use crate::sample;
@@ -198,5 +203,22 @@ mod tests {
         assert_eq!((last.items.len(), last.running, last.next), (3, 5, None));
         let expired = page(&records, &query(Order::Ascending, 9), at(1000));
         assert_eq!((expired.items.len(), expired.running), (0, 0));
+    }
+
+    #[test]
+    fn one_whose_pause_is_due_counts_as_pausing() {
+        let mut due = record(1, 1);
+        due.spec.on_deadline = OnDeadline::Pause(Kept::Memory);
+        let both = [PhaseKind::Running, PhaseKind::Pausing].into();
+        for (phases, now, shown, running) in [
+            ([PhaseKind::Running].into(), 500, 1, 1),
+            ([PhaseKind::Running].into(), 1000, 0, 0),
+            ([PhaseKind::Pausing].into(), 1000, 1, 0),
+            (both, 1000, 1, 0),
+        ] {
+            let query = Query { phases, ..query(Order::Ascending, 9) };
+            let page = page([&due], &query, at(now));
+            assert_eq!((page.items.len(), page.running), (shown, running), "{query:?} {now}");
+        }
     }
 }

@@ -8,11 +8,15 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    time::Duration,
 };
 
-use sandboxo_zone_protocol::{EndReason, SandboxId, Timestamp, ZoneReport, ZoneSandbox};
+use sandboxo_zone_protocol::{
+    Checkpoint, CheckpointId, EndReason, Ended, OnDeadline, Origin, SandboxId, Timestamp,
+    ZoneReport, ZoneSandbox,
+};
 
-use crate::{Phase, SandboxRecord};
+use crate::{Phase, SandboxRecord, rules};
 
 /// In the order of ids. Empty when record and zone agree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -30,7 +34,7 @@ pub enum Step {
     GiveUp {
         id: SandboxId,
     },
-    /// The zone runs it, and its record is still starting.
+    /// The zone runs it, and its record is still starting or resuming.
     Adopt {
         id: SandboxId,
         started_at: Timestamp,
@@ -39,6 +43,15 @@ pub enum Step {
     SetDeadline {
         id: SandboxId,
         deadline: Timestamp,
+    },
+    /// A pause was asked for, or is due, and the zone still runs it.
+    Pause {
+        id: SandboxId,
+    },
+    /// It runs no longer, and the zone has this to go on from.
+    Paused {
+        id: SandboxId,
+        checkpoint: Checkpoint,
     },
     Kill {
         id: SandboxId,
@@ -50,9 +63,14 @@ pub enum Step {
         at: Timestamp,
         cause: BuryCause,
     },
-    /// The zone remembers an end that is recorded.
+    /// The zone remembers an end that is recorded, or of no matter.
     Acknowledge {
         id: SandboxId,
+    },
+    /// Nothing will start from it.
+    Discard {
+        id: SandboxId,
+        checkpoint: CheckpointId,
     },
 }
 
@@ -63,6 +81,8 @@ pub enum KillWhy {
     /// A kill was asked for and not confirmed.
     Wanted,
     Expired,
+    /// It is paused: a resume that was given up has come to something.
+    Paused,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +93,12 @@ pub enum BuryCause {
     ZoneRestarted,
     /// The zone has no trace of it.
     Missing,
+    /// It was paused, and this is gone.
+    CheckpointLost(CheckpointId),
 }
+
+/// A snapshot may be younger than the record that will want it.
+const SNAPSHOT_GRACE: Duration = Duration::from_mins(10);
 
 /// `records`: the live ones of this zone. `known_boot`: the boot id seen last.
 pub fn plan<'a>(
@@ -92,51 +117,130 @@ pub fn plan<'a>(
     let restarted = known_boot.is_some_and(|known| known != report.boot_id);
     let lost = if restarted { BuryCause::ZoneRestarted } else { BuryCause::Missing };
 
+    let mut pauses = BTreeMap::<_, Vec<_>>::new();
+    for checkpoint in report.checkpoints.iter().filter(|it| it.is_pause) {
+        pauses.entry(checkpoint.sandbox).or_default().push(*checkpoint);
+    }
+
     let ids: BTreeSet<_> =
         records.keys().chain(running.keys()).chain(ended.keys()).copied().collect();
-    let steps = ids.into_iter().filter_map(|id| {
-        match (records.get(&id), running.get(&id), ended.get(&id)) {
-            (Some(record), Some(observed), _) => both(record, observed, now),
-            (Some(_), None, Some(end)) => {
-                Some(Step::Bury { id, at: end.at, cause: BuryCause::Told(end.reason) })
+    let mut steps: Vec<_> = ids
+        .into_iter()
+        .filter_map(|id| match (records.get(&id), running.get(&id), ended.get(&id)) {
+            (Some(record), observed, end) => {
+                let pauses = pauses.get(&id).map(Vec::as_slice).unwrap_or_default();
+                recorded(record, observed.copied(), end.copied(), pauses, lost, now)
             }
-            (Some(record), None, None) => Some(only_recorded(record, lost, now)),
             (None, Some(_), _) => Some(Step::Kill { id, why: KillWhy::NoRecord }),
             (None, None, Some(_)) => Some(Step::Acknowledge { id }),
             (None, None, None) => None,
-        }
-    });
-    Plan { steps: steps.collect() }
+        })
+        .collect();
+    let discards = unwanted(&records, &steps, &report.checkpoints, now);
+    steps.extend(discards);
+    steps.sort_by_key(Step::id);
+    Plan { steps }
 }
 
-fn both(record: &SandboxRecord, observed: &ZoneSandbox, now: Timestamp) -> Option<Step> {
+fn recorded(
+    record: &SandboxRecord,
+    observed: Option<&ZoneSandbox>,
+    end: Option<&Ended>,
+    pauses: &[Checkpoint],
+    lost: BuryCause,
+    now: Timestamp,
+) -> Option<Step> {
     let id = record.id;
-    match record.phase {
-        Phase::Starting { .. } if record.spec.deadline <= now => {
+    let told = |end: &Ended| Step::Bury { id, at: end.at, cause: BuryCause::Told(end.reason) };
+    let gone = || end.map_or(Step::Bury { id, at: now, cause: lost }, told);
+    let newest = |but: Option<CheckpointId>| {
+        let others = pauses.iter().filter(|it| Some(it.id) != but);
+        let newest = others.max_by_key(|it| (it.at, it.id));
+        newest.map(|checkpoint| Step::Paused { id, checkpoint: *checkpoint })
+    };
+    let has = |checkpoint| pauses.iter().any(|it| it.id == checkpoint);
+    match (&record.phase, observed) {
+        (Phase::Starting { .. }, Some(_))
+            if record.spec.deadline <= now && record.spec.on_deadline == OnDeadline::Kill =>
+        {
             Some(Step::Kill { id, why: KillWhy::Expired })
         }
-        Phase::Starting { .. } => Some(Step::Adopt { id, started_at: observed.started_at }),
-        Phase::Running { expires_at, .. } if expires_at <= now => {
-            Some(Step::Kill { id, why: KillWhy::Expired })
+        (Phase::Starting { .. } | Phase::Resuming { .. }, Some(observed)) => {
+            Some(Step::Adopt { id, started_at: observed.started_at })
         }
-        Phase::Running { expires_at, .. } => (expires_at != observed.deadline)
-            .then_some(Step::SetDeadline { id, deadline: expires_at }),
-        Phase::Killing { .. } => Some(Step::Kill { id, why: KillWhy::Wanted }),
-        Phase::Dead { .. } => Some(Step::Kill { id, why: KillWhy::NoRecord }),
+        (Phase::Running { expires_at, .. }, Some(_)) if *expires_at <= now => {
+            Some(match record.spec.on_deadline {
+                OnDeadline::Kill => Step::Kill { id, why: KillWhy::Expired },
+                OnDeadline::Pause(_) => Step::Pause { id },
+            })
+        }
+        (Phase::Running { expires_at, .. }, Some(observed)) => (*expires_at != observed.deadline)
+            .then_some(Step::SetDeadline { id, deadline: *expires_at }),
+        (Phase::Pausing { .. }, Some(_)) => Some(Step::Pause { id }),
+        (Phase::Paused { checkpoint, .. }, _) if !has(*checkpoint) => {
+            Some(Step::Bury { id, at: now, cause: BuryCause::CheckpointLost(*checkpoint) })
+        }
+        (Phase::Paused { .. }, Some(_)) => Some(Step::Kill { id, why: KillWhy::Paused }),
+        (Phase::Paused { .. }, None) => end.map(|_| Step::Acknowledge { id }),
+        (Phase::Killing { .. }, Some(_)) => Some(Step::Kill { id, why: KillWhy::Wanted }),
+        (Phase::Killing { checkpoint: Some(checkpoint), .. }, None) if has(*checkpoint) => {
+            Some(Step::Kill { id, why: KillWhy::Wanted })
+        }
+        (Phase::Killing { .. }, None) => Some(gone()),
+        (Phase::Starting { .. }, None) if end.is_some() => end.map(told),
+        (Phase::Starting { give_up_at }, None) => Some(newest(None).unwrap_or({
+            if now < *give_up_at && now < record.spec.deadline {
+                Step::Deliver { id }
+            } else {
+                Step::GiveUp { id }
+            }
+        })),
+        (Phase::Running { .. } | Phase::Pausing { .. }, None) => {
+            // An end that was told is later than any pause.
+            Some(end.map(told).or_else(|| newest(None)).unwrap_or_else(gone))
+        }
+        (Phase::Resuming { checkpoint, give_up_at, expires_at, .. }, None) => {
+            let cause = BuryCause::CheckpointLost(*checkpoint);
+            let lost = Step::Bury { id, at: now, cause };
+            Some(match newest(Some(*checkpoint)) {
+                Some(step) => step,
+                None if !has(*checkpoint) => lost,
+                None if end.is_none() && now < *give_up_at && now < *expires_at => {
+                    Step::Deliver { id }
+                }
+                None => Step::GiveUp { id },
+            })
+        }
+        (Phase::Dead { .. }, Some(_)) => Some(Step::Kill { id, why: KillWhy::NoRecord }),
+        (Phase::Dead { .. }, None) => None,
     }
 }
 
-fn only_recorded(record: &SandboxRecord, lost: BuryCause, now: Timestamp) -> Step {
-    let id = record.id;
-    match record.phase {
-        Phase::Starting { give_up_at } if now < give_up_at && now < record.spec.deadline => {
-            Step::Deliver { id }
+fn unwanted(
+    records: &BTreeMap<SandboxId, &SandboxRecord>,
+    steps: &[Step],
+    checkpoints: &[Checkpoint],
+    now: Timestamp,
+) -> Vec<Step> {
+    let mut wanted: BTreeSet<_> =
+        records.values().filter_map(|record| record.phase.checkpoint()).collect();
+    wanted.extend(records.values().filter_map(|record| {
+        match (&record.phase, record.spec.origin) {
+            (Phase::Starting { .. }, Origin::Checkpoint { id, .. }) => Some(id),
+            _ => None,
         }
-        Phase::Starting { .. } => Step::GiveUp { id },
-        Phase::Running { .. } | Phase::Killing { .. } | Phase::Dead { .. } => {
-            Step::Bury { id, at: now, cause: lost }
+    }));
+    for step in steps {
+        if let Step::Paused { id, checkpoint } = step {
+            if let Some(before) = records.get(id).and_then(|record| record.phase.checkpoint()) {
+                wanted.remove(&before);
+            }
+            wanted.insert(checkpoint.id);
         }
     }
+    let old = |it: &Checkpoint| it.is_pause || rules::after(it.at, SNAPSHOT_GRACE) <= now;
+    let unwanted = checkpoints.iter().filter(|it| !wanted.contains(&it.id) && old(it));
+    unwanted.map(|it| Step::Discard { id: it.sandbox, checkpoint: it.id }).collect()
 }
 
 impl Step {
@@ -146,9 +250,12 @@ impl Step {
             | Self::GiveUp { id }
             | Self::Adopt { id, .. }
             | Self::SetDeadline { id, .. }
+            | Self::Pause { id }
+            | Self::Paused { id, .. }
             | Self::Kill { id, .. }
             | Self::Bury { id, .. }
-            | Self::Acknowledge { id } => id,
+            | Self::Acknowledge { id }
+            | Self::Discard { id, .. } => id,
         }
     }
 
@@ -159,13 +266,20 @@ impl Step {
             Self::GiveUp { .. } => "give up (no time left to start)",
             Self::Adopt { .. } => "adopt (the zone runs it)",
             Self::SetDeadline { .. } => "set the deadline (the zone has another)",
+            Self::Pause { .. } => "pause (the zone still runs it)",
+            Self::Paused { .. } => "record the pause (the zone has its checkpoint)",
             Self::Kill { why: KillWhy::NoRecord, .. } => "kill (no record)",
             Self::Kill { why: KillWhy::Wanted, .. } => "kill (it was asked for)",
             Self::Kill { why: KillWhy::Expired, .. } => "kill (expired)",
+            Self::Kill { why: KillWhy::Paused, .. } => "kill (it is paused)",
             Self::Bury { cause: BuryCause::Told(_), .. } => "bury (the zone saw it end)",
             Self::Bury { cause: BuryCause::ZoneRestarted, .. } => "bury (the zone restarted)",
             Self::Bury { cause: BuryCause::Missing, .. } => "bury (no trace of it)",
+            Self::Bury { cause: BuryCause::CheckpointLost(_), .. } => {
+                "bury (its checkpoint is gone)"
+            }
             Self::Acknowledge { .. } => "acknowledge (its end is recorded)",
+            Self::Discard { .. } => "discard a checkpoint (nothing starts from it)",
         }
     }
 }
@@ -195,216 +309,4 @@ impl fmt::Display for Plan {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use sandboxo_zone_protocol::{Capacity, Ended};
-
-    use super::*;
-    use crate::{DeathReason, KillCause, sample};
-
-    const NOW: i64 = 100;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
-
-    fn id(n: u8) -> SandboxId {
-        format!("sbx_loc_{n:020}").parse().unwrap()
-    }
-
-    /// `"1 starting 90"`: id, phase, and when it has to start or expires.
-    fn record(line: &str) -> SandboxRecord {
-        let words: Vec<_> = line.split(' ').collect();
-        let second = at(words[2].parse().unwrap());
-        let phase = match words[1] {
-            "starting" => Phase::Starting { give_up_at: second },
-            "running" => Phase::Running { started_at: at(1), expires_at: second },
-            "killing" => {
-                Phase::Killing { asked_at: at(1), cause: KillCause::Asked, started_at: None }
-            }
-            "dead" => Phase::Dead { at: at(1), reason: DeathReason::Missing, started_at: None },
-            other => panic!("{other}"),
-        };
-        sample::record(id(words[0].parse().unwrap()), at(150), phase)
-    }
-
-    /// `"1 runs 150"`: id and deadline; `"1 ended 90"`: id and when.
-    fn report(lines: &[&str]) -> ZoneReport {
-        let mut report = ZoneReport {
-            boot_id: "b".into(),
-            capacity: Capacity::default(),
-            sandboxes: Vec::new(),
-            ended: Vec::new(),
-            checkpoints: Vec::new(),
-        };
-        for line in lines {
-            let words: Vec<_> = line.split(' ').collect();
-            let id = id(words[0].parse().unwrap());
-            let second = at(words[2].parse().unwrap());
-            match words[1] {
-                "runs" => {
-                    let started_at = at(5);
-                    report.sandboxes.push(ZoneSandbox { id, started_at, deadline: second });
-                }
-                "ended" => {
-                    report.ended.push(Ended { id, at: second, reason: EndReason::Crashed });
-                }
-                other => panic!("{other}"),
-            }
-        }
-        report
-    }
-
-    #[test]
-    fn table() {
-        for (why, records, observed, expected) in [
-            ("nothing", &[][..], &[][..], "nothing to do"),
-            ("as it should be", &["1 running 150"], &["1 runs 150"], "nothing to do"),
-            ("not delivered", &["1 starting 130"], &[], "deliver (the zone does not have it yet)"),
-            ("not delivered in time", &["1 starting 100"], &[], "give up (no time left to start)"),
-            ("started unseen", &["1 starting 90"], &["1 runs 150"], "adopt (the zone runs it)"),
-            (
-                "started unseen, with another deadline",
-                &["2 starting 90"],
-                &["2 runs 99"],
-                "adopt (the zone runs it)",
-            ),
-            ("ended unseen", &["1 running 150"], &["1 ended 90"], "bury (the zone saw it end)"),
-            (
-                "started and ended",
-                &["1 starting 130"],
-                &["1 ended 90"],
-                "bury (the zone saw it end)",
-            ),
-            ("lost", &["1 running 150"], &[], "bury (no trace of it)"),
-            ("killed, unconfirmed", &["1 killing 0"], &["1 runs 150"], "kill (it was asked for)"),
-            ("killed, and gone", &["1 killing 0"], &[], "bury (no trace of it)"),
-            ("killed, and told", &["1 killing 0"], &["1 ended 90"], "bury (the zone saw it end)"),
-            ("expired", &["1 running 100"], &["1 runs 100"], "kill (expired)"),
-            (
-                "deadline",
-                &["1 running 160"],
-                &["1 runs 150"],
-                "set the deadline (the zone has another)",
-            ),
-            ("a stranger", &[], &["1 runs 150"], "kill (no record)"),
-            ("a dead one runs", &["1 dead 0"], &["1 runs 150"], "kill (no record)"),
-            ("an old end", &["1 dead 0"], &["1 ended 90"], "acknowledge (its end is recorded)"),
-            ("an end of nobody", &[], &["1 ended 90"], "acknowledge (its end is recorded)"),
-        ] {
-            let records: Vec<_> = records.iter().map(|line| record(line)).collect();
-            let plan = plan(&records, &report(observed), Some("b"), at(NOW));
-            let printed = plan.to_string();
-            assert_eq!(printed.trim_start_matches("1 × "), expected, "{why}");
-        }
-    }
-
-    #[test]
-    fn another_boot_id_is_the_reason() {
-        let records = [record("1 running 150"), record("2 running 150")];
-        let report = report(&["2 ended 90"]);
-        let causes = |known| {
-            let steps = plan(&records, &report, known, at(NOW)).steps;
-            steps.into_iter().map(|step| {
-                let Step::Bury { cause, .. } = step else { panic!("{step}") };
-                cause
-            })
-        };
-        let told = BuryCause::Told(EndReason::Crashed);
-        assert!(causes(Some("a")).eq([BuryCause::ZoneRestarted, told]));
-        assert!(causes(Some("b")).eq([BuryCause::Missing, told]));
-        assert!(causes(None).eq([BuryCause::Missing, told]));
-    }
-
-    #[test]
-    fn one_line_for_any_number() {
-        let records: Vec<_> = ["1 running 150", "2 running 150", "3 starting 130"]
-            .iter()
-            .map(|line| record(line))
-            .collect();
-        let plan = plan(&records, &report(&[]), None, at(NOW));
-        assert_eq!(
-            plan.to_string(),
-            "2 × bury (no trace of it), 1 × deliver (the zone does not have it yet)"
-        );
-        assert!(plan.steps[2].to_string().starts_with("sbx_loc_00000000000000000003 deliver"));
-    }
-
-    /// What drivers and zone do with a step.
-    fn apply(step: Step, records: &mut Vec<SandboxRecord>, report: &mut ZoneReport) {
-        let id = step.id();
-        let live =
-            |record: &SandboxRecord| record.id == id && !matches!(record.phase, Phase::Dead { .. });
-        match step {
-            Step::Deliver { .. } | Step::Adopt { .. } => {
-                for record in records.iter_mut().filter(|record| live(record)) {
-                    let deadline = record.spec.deadline;
-                    record.phase = Phase::Running { started_at: at(NOW), expires_at: deadline };
-                    if report.sandboxes.iter().all(|sandbox| sandbox.id != id) {
-                        let started_at = at(NOW);
-                        report.sandboxes.push(ZoneSandbox { id, started_at, deadline });
-                    }
-                }
-            }
-            Step::SetDeadline { deadline, .. } => {
-                for sandbox in report.sandboxes.iter_mut().filter(|sandbox| sandbox.id == id) {
-                    sandbox.deadline = deadline;
-                }
-            }
-            Step::GiveUp { .. }
-            | Step::Kill { .. }
-            | Step::Bury { .. }
-            | Step::Acknowledge { .. } => {
-                records.retain(|record| !live(record));
-                report.sandboxes.retain(|sandbox| sandbox.id != id);
-                report.ended.retain(|ended| ended.id != id);
-            }
-        }
-    }
-
-    proptest! {
-        /// A plan leaves nothing to do, except that an adopted one may get its own deadline next.
-        #[test]
-        fn carrying_out_a_plan_settles_everything(
-            records in proptest::collection::btree_map(0..20u8, (0..4usize, 80..170i64), 0..20),
-            running in proptest::collection::btree_map(0..20u8, 80..170i64, 0..20),
-            ended in proptest::collection::btree_set(0..20u8, 0..20),
-        ) {
-            let phases = ["starting", "running", "killing", "dead"];
-            let mut records: Vec<_> = records
-                .into_iter()
-                .map(|(n, (phase, second))| record(&format!("{n} {} {second}", phases[phase])))
-                .collect();
-            let ended = ended.into_iter().filter(|n| !running.contains_key(n));
-            let lines: Vec<_> = ended.map(|n| format!("{n} ended 90")).collect();
-            let lines = lines.into_iter().chain(running.iter().map(|(n, s)| format!("{n} runs {s}")));
-            let lines: Vec<_> = lines.collect();
-            let mut report = report(&lines.iter().map(String::as_str).collect::<Vec<_>>());
-            for _ in 0..2 {
-                for step in plan(&records, &report, Some("b"), at(NOW)).steps {
-                    apply(step, &mut records, &mut report);
-                }
-            }
-            prop_assert_eq!(plan(&records, &report, Some("b"), at(NOW)), Plan::default());
-            // What runs is what should.
-            let wanted: BTreeSet<_> = records
-                .iter()
-                .filter(|record| !matches!(record.phase, Phase::Dead { .. }))
-                .map(|record| record.id)
-                .collect();
-            let running: BTreeSet<_> = report.sandboxes.iter().map(|it| it.id).collect();
-            prop_assert_eq!(running, wanted);
-        }
-    }
-
-    #[test]
-    fn a_sandbox_without_time_to_live_is_not_started() {
-        let mut late = record("1 starting 130");
-        late.spec.deadline = at(NOW);
-        let late = [late];
-        let steps = |observed: &[&str]| plan(&late, &report(observed), None, at(NOW)).steps;
-        assert_eq!(steps(&[]), [Step::GiveUp { id: id(1) }]);
-        let expired = Step::Kill { id: id(1), why: KillWhy::Expired };
-        assert_eq!(steps(&["1 runs 100"]), [expired]);
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandboxo_zone_protocol::{EndReason, Notice, Noticed, Timestamp};
+use sandboxo_zone_protocol::{EndReason, Kept, Notice, Noticed, Timestamp};
 
 use crate::{DeathReason, KillCause, Level, LogEntry, Phase, SandboxRecord};
 
@@ -25,7 +25,7 @@ pub fn created(record: &SandboxRecord) -> LogEntry {
 
 /// `None`: nothing that concerns its owner.
 pub fn changed(before: &SandboxRecord, after: &SandboxRecord, now: Timestamp) -> Option<LogEntry> {
-    use Phase::{Dead, Killing, Running, Starting};
+    use Phase::{Dead, Killing, Paused, Pausing, Resuming, Running, Starting};
     Some(match (&before.phase, &after.phase) {
         (Starting { .. }, Running { started_at, expires_at }) => {
             let fields = [("expires_at", expires_at.to_string())];
@@ -34,7 +34,29 @@ pub fn changed(before: &SandboxRecord, after: &SandboxRecord, now: Timestamp) ->
         (Running { expires_at: old, .. }, Running { expires_at: new, .. }) if old != new => {
             line(now, Level::Info, "timeout set", [("expires_at", new.to_string())])
         }
-        (Starting { .. } | Running { .. }, Killing { asked_at, cause, .. }) => {
+        (Running { .. }, Pausing { asked_at, .. }) => {
+            line(*asked_at, Level::Info, "pause asked for", [])
+        }
+        (Pausing { .. }, Running { .. }) => line(now, Level::Warn, "not paused: it goes on", []),
+        (
+            Starting { .. } | Running { .. } | Pausing { .. } | Resuming { .. },
+            Paused { paused_at, kept, .. },
+        ) if before.phase.checkpoint() != after.phase.checkpoint() => {
+            let kept = match kept {
+                Kept::Memory => "memory and files",
+                Kept::Files => "files",
+            };
+            line(*paused_at, Level::Info, "sandbox paused", [("kept", kept.to_owned())])
+        }
+        (Resuming { .. }, Paused { .. }) => line(now, Level::Error, "not resumed", []),
+        (Paused { .. }, Resuming { .. }) => line(now, Level::Info, "resume asked for", []),
+        (Resuming { .. }, Running { expires_at, .. }) => {
+            line(now, Level::Info, "sandbox resumed", [("expires_at", expires_at.to_string())])
+        }
+        (
+            Starting { .. } | Running { .. } | Pausing { .. } | Paused { .. } | Resuming { .. },
+            Killing { asked_at, cause, .. },
+        ) => {
             let (level, message) = match cause {
                 KillCause::Asked => (Level::Info, "kill asked for"),
                 KillCause::Expired => (Level::Info, "time is over"),
@@ -42,9 +64,15 @@ pub fn changed(before: &SandboxRecord, after: &SandboxRecord, now: Timestamp) ->
             };
             line(*asked_at, level, message, [])
         }
-        (Starting { .. } | Running { .. } | Killing { .. }, Dead { at, reason, .. }) => {
-            line(*at, severity(reason), "sandbox ended", [("reason", reason.to_string())])
-        }
+        (
+            Starting { .. }
+            | Running { .. }
+            | Pausing { .. }
+            | Paused { .. }
+            | Resuming { .. }
+            | Killing { .. },
+            Dead { at, reason, .. },
+        ) => line(*at, severity(reason), "sandbox ended", [("reason", reason.to_string())]),
         _ if before.spec.network != after.spec.network => {
             line(now, Level::Info, "network rules replaced", [])
         }
@@ -91,7 +119,8 @@ fn severity(reason: &DeathReason) -> Level {
             | EndReason::CheckpointFailed,
         )
         | DeathReason::StartFailed(_)
-        | DeathReason::Missing => Level::Error,
+        | DeathReason::Missing
+        | DeathReason::CheckpointLost => Level::Error,
     }
 }
 
@@ -164,8 +193,24 @@ mod tests {
         let of = |phase| record(id, at(99), phase);
         let starting = of(Phase::Starting { give_up_at: at(30) });
         let running = |until| of(Phase::Running { started_at: at(1), expires_at: at(until) });
-        let killing =
-            |cause| of(Phase::Killing { asked_at: at(2), cause, started_at: Some(at(1)) });
+        let killing = |cause| {
+            let started_at = Some(at(1));
+            of(Phase::Killing { asked_at: at(2), cause, started_at, checkpoint: None })
+        };
+        let (started_at, kept) = (at(1), Kept::Memory);
+        let expires_at = at(9);
+        let pausing = of(Phase::Pausing { started_at, expires_at, asked_at: at(2), kept });
+        let checkpoint = "00000000000000000001".parse().unwrap();
+        let paused = of(Phase::Paused { started_at, paused_at: at(3), checkpoint, kept });
+        let resuming = of(Phase::Resuming {
+            started_at,
+            paused_at: at(3),
+            checkpoint,
+            kept,
+            reboot: false,
+            expires_at,
+            give_up_at: at(8),
+        });
         let dead = |reason| of(Phase::Dead { at: at(3), reason, started_at: Some(at(1)) });
         let mut ruled = running(9);
         ruled.spec.network =
@@ -185,6 +230,19 @@ mod tests {
                 "3 info sandbox ended reason=killed",
             ),
             (&running(9), &dead(memory), "3 error sandbox ended reason=out of memory"),
+            (&running(9), &pausing, "2 info pause asked for"),
+            (&pausing, &running(9), "5 warn not paused: it goes on"),
+            (&pausing, &paused, "3 info sandbox paused kept=memory and files"),
+            (&running(9), &paused, "3 info sandbox paused kept=memory and files"),
+            (&paused, &resuming, "5 info resume asked for"),
+            (&resuming, &paused, "5 error not resumed"),
+            (&resuming, &running(9), "5 info sandbox resumed expires_at=1970-01-01T00:00:09Z"),
+            (&paused, &killing(KillCause::Asked), "2 info kill asked for"),
+            (
+                &paused,
+                &dead(DeathReason::CheckpointLost),
+                "3 error sandbox ended reason=checkpoint lost",
+            ),
             (&dead(killed.clone()), &dead(killed), ""),
         ] {
             let told = changed(before, after, at(5)).map_or_else(String::new, |entry| say(&entry));

@@ -80,6 +80,10 @@ async fn told(target: &Target) -> Result<Told> {
     let mut page = target.admin_get("/sandboxes").await?;
     loop {
         for sandbox in rows(page.get("sandboxes").unwrap_or(&Value::Null)) {
+            // Nothing of a paused one runs.
+            if cell(sandbox, "phase") == "paused" {
+                continue;
+            }
             let id = cell(sandbox, "id");
             live.insert(id.parse().with_context(|| format!("the appliance lists {id:?}"))?);
         }

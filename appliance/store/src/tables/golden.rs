@@ -68,6 +68,7 @@ pub(crate) fn sandbox_record() -> SandboxRecord {
             mask_request_host: host.clone(),
         }),
         ingress: Ingress { mask_request_host: host, traffic_token: Some(Secret::new("token")) },
+        auto_resume: false,
         created_at: time(),
         phase: Phase::Starting { give_up_at: time() },
     }

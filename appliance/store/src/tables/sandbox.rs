@@ -47,8 +47,15 @@ struct RowV1 {
     network: Option<NetworkRow>,
     mask_request_host: Option<String>,
     traffic_token: Option<Secret>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    auto_resume: bool,
     created_at: Timestamp,
     phase: PhaseRow,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -106,10 +113,46 @@ struct NetworkRow {
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum PhaseRow {
-    Starting { give_up_at: Timestamp },
-    Running { started_at: Timestamp, expires_at: Timestamp },
-    Killing { asked_at: Timestamp, cause: KillCauseRow, started_at: Option<Timestamp> },
-    Dead { at: Timestamp, reason: DeathRow, started_at: Option<Timestamp> },
+    Starting {
+        give_up_at: Timestamp,
+    },
+    Running {
+        started_at: Timestamp,
+        expires_at: Timestamp,
+    },
+    Pausing {
+        started_at: Timestamp,
+        expires_at: Timestamp,
+        asked_at: Timestamp,
+        kept: KeptRow,
+    },
+    Paused {
+        started_at: Timestamp,
+        paused_at: Timestamp,
+        checkpoint: CheckpointId,
+        kept: KeptRow,
+    },
+    Resuming {
+        started_at: Timestamp,
+        paused_at: Timestamp,
+        checkpoint: CheckpointId,
+        kept: KeptRow,
+        reboot: bool,
+        expires_at: Timestamp,
+        give_up_at: Timestamp,
+    },
+    Killing {
+        asked_at: Timestamp,
+        cause: KillCauseRow,
+        started_at: Option<Timestamp>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        checkpoint: Option<CheckpointId>,
+    },
+    Dead {
+        at: Timestamp,
+        reason: DeathRow,
+        started_at: Option<Timestamp>,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -132,6 +175,7 @@ enum DeathRow {
     KeeperLost,
     ZoneRestarted,
     CheckpointFailed,
+    CheckpointLost,
     Missing,
 }
 
@@ -187,6 +231,7 @@ impl Record for SandboxRecord {
             internet,
             network,
             ingress: Ingress { mask_request_host, traffic_token },
+            auto_resume,
             created_at,
             phase,
         } = self.clone();
@@ -227,6 +272,7 @@ impl Record for SandboxRecord {
             network: network.map(NetworkRow::from),
             mask_request_host,
             traffic_token,
+            auto_resume,
             created_at,
             phase: phase.into(),
         };
@@ -260,6 +306,7 @@ impl Record for SandboxRecord {
             network,
             mask_request_host,
             traffic_token,
+            auto_resume,
             created_at,
             phase,
         } = codec::decode_only(1, bytes)?;
@@ -296,6 +343,7 @@ impl Record for SandboxRecord {
             internet,
             network: network.map(NetworkAsked::from),
             ingress: Ingress { mask_request_host, traffic_token },
+            auto_resume,
             created_at,
             phase: phase.into(),
         })
@@ -312,7 +360,12 @@ impl WriteTx<'_> {
                 self.overlay().put(Table::EndedByTime, time_key(at, &key), vec![]);
                 self.overlay().put(Table::EndedSandboxes, key, record.encode());
             }
-            Phase::Starting { .. } | Phase::Running { .. } | Phase::Killing { .. } => {
+            Phase::Starting { .. }
+            | Phase::Running { .. }
+            | Phase::Pausing { .. }
+            | Phase::Paused { .. }
+            | Phase::Resuming { .. }
+            | Phase::Killing { .. } => {
                 self.overlay().put(Table::Sandboxes, key, record.encode());
             }
         }
@@ -411,18 +464,42 @@ impl From<Phase> for PhaseRow {
         match phase {
             Phase::Starting { give_up_at } => Self::Starting { give_up_at },
             Phase::Running { started_at, expires_at } => Self::Running { started_at, expires_at },
-            Phase::Killing { asked_at, cause, started_at } => {
+            Phase::Pausing { started_at, expires_at, asked_at, kept } => {
+                Self::Pausing { started_at, expires_at, asked_at, kept: kept.into() }
+            }
+            Phase::Paused { started_at, paused_at, checkpoint, kept } => {
+                Self::Paused { started_at, paused_at, checkpoint, kept: kept.into() }
+            }
+            Phase::Resuming {
+                started_at,
+                paused_at,
+                checkpoint,
+                kept,
+                reboot,
+                expires_at,
+                give_up_at,
+            } => Self::Resuming {
+                started_at,
+                paused_at,
+                checkpoint,
+                kept: kept.into(),
+                reboot,
+                expires_at,
+                give_up_at,
+            },
+            Phase::Killing { asked_at, cause, started_at, checkpoint } => {
                 let cause = match cause {
                     KillCause::Asked => KillCauseRow::Asked,
                     KillCause::Expired => KillCauseRow::Expired,
                     KillCause::StartFailed(failure) => KillCauseRow::StartFailed(failure.into()),
                 };
-                Self::Killing { asked_at, cause, started_at }
+                Self::Killing { asked_at, cause, started_at, checkpoint }
             }
             Phase::Dead { at, reason, started_at } => {
                 let reason = match reason {
                     DeathReason::StartFailed(failure) => DeathRow::StartFailed(failure.into()),
                     DeathReason::Missing => DeathRow::Missing,
+                    DeathReason::CheckpointLost => DeathRow::CheckpointLost,
                     DeathReason::Ended(EndReason::Killed) => DeathRow::Killed,
                     DeathReason::Ended(EndReason::TimedOut) => DeathRow::TimedOut,
                     DeathReason::Ended(EndReason::OutOfMemory) => DeathRow::OutOfMemory,
@@ -445,18 +522,42 @@ impl From<PhaseRow> for Phase {
             PhaseRow::Running { started_at, expires_at } => {
                 Self::Running { started_at, expires_at }
             }
-            PhaseRow::Killing { asked_at, cause, started_at } => {
+            PhaseRow::Pausing { started_at, expires_at, asked_at, kept } => {
+                Self::Pausing { started_at, expires_at, asked_at, kept: kept.into() }
+            }
+            PhaseRow::Paused { started_at, paused_at, checkpoint, kept } => {
+                Self::Paused { started_at, paused_at, checkpoint, kept: kept.into() }
+            }
+            PhaseRow::Resuming {
+                started_at,
+                paused_at,
+                checkpoint,
+                kept,
+                reboot,
+                expires_at,
+                give_up_at,
+            } => Self::Resuming {
+                started_at,
+                paused_at,
+                checkpoint,
+                kept: kept.into(),
+                reboot,
+                expires_at,
+                give_up_at,
+            },
+            PhaseRow::Killing { asked_at, cause, started_at, checkpoint } => {
                 let cause = match cause {
                     KillCauseRow::Asked => KillCause::Asked,
                     KillCauseRow::Expired => KillCause::Expired,
                     KillCauseRow::StartFailed(failure) => KillCause::StartFailed(failure.into()),
                 };
-                Self::Killing { asked_at, cause, started_at }
+                Self::Killing { asked_at, cause, started_at, checkpoint }
             }
             PhaseRow::Dead { at, reason, started_at } => {
                 let reason = match reason {
                     DeathRow::StartFailed(failure) => DeathReason::StartFailed(failure.into()),
                     DeathRow::Missing => DeathReason::Missing,
+                    DeathRow::CheckpointLost => DeathReason::CheckpointLost,
                     DeathRow::Killed => DeathReason::Ended(EndReason::Killed),
                     DeathRow::TimedOut => DeathReason::Ended(EndReason::TimedOut),
                     DeathRow::OutOfMemory => DeathReason::Ended(EndReason::OutOfMemory),
@@ -522,12 +623,56 @@ mod tests {
             started_at: None,
         };
         let ended = |reason| dead(DeathReason::Ended(reason));
-        let killing = |cause| Phase::Killing { asked_at: at, cause, started_at: Some(at) };
+        let killing =
+            |cause| Phase::Killing { asked_at: at, cause, started_at: Some(at), checkpoint: None };
+        let (started_at, paused_at, expires_at) = (at, at, at);
+        let (checkpoint, kept) = ("0123456789abcdefghjk".parse().unwrap(), Kept::Memory);
         vec![
             (Phase::Starting { give_up_at: at }, r#"{"kind":"starting","give_up_at":T}"#),
             (
                 Phase::Running { started_at: at, expires_at: at },
                 r#"{"kind":"running","started_at":T,"expires_at":T}"#,
+            ),
+            (
+                Phase::Pausing { started_at, expires_at, asked_at: at, kept: Kept::Files },
+                r#"{"kind":"pausing","started_at":T,"expires_at":T,"asked_at":T,"kept":"files"}"#,
+            ),
+            (
+                Phase::Paused { started_at, paused_at, checkpoint, kept },
+                r#"{"kind":"paused","started_at":T,"paused_at":T,"checkpoint":"0123456789abcdefghjk","kept":"memory"}"#,
+            ),
+            (
+                Phase::Resuming {
+                    started_at,
+                    paused_at,
+                    checkpoint,
+                    kept,
+                    reboot: true,
+                    expires_at,
+                    give_up_at: at,
+                },
+                r#"{"kind":"resuming","started_at":T,"paused_at":T,"checkpoint":"0123456789abcdefghjk","kept":"memory","reboot":true,"expires_at":T,"give_up_at":T}"#,
+            ),
+            (
+                Phase::Killing {
+                    asked_at: at,
+                    cause: KillCause::Asked,
+                    started_at: Some(at),
+                    checkpoint: Some(checkpoint),
+                },
+                r#"{"kind":"killing","asked_at":T,"cause":"asked","started_at":T,"checkpoint":"0123456789abcdefghjk"}"#,
+            ),
+            (
+                dead(DeathReason::CheckpointLost),
+                r#"{"kind":"dead","at":T,"reason":"checkpoint_lost","started_at":T}"#,
+            ),
+            (
+                unborn(StartFailure::CheckpointLost),
+                r#"{"kind":"dead","at":T,"reason":{"start_failed":"checkpoint_lost"},"started_at":null}"#,
+            ),
+            (
+                unborn(StartFailure::CheckpointUnusable("x".into())),
+                r#"{"kind":"dead","at":T,"reason":{"start_failed":{"checkpoint_unusable":"x"}},"started_at":null}"#,
             ),
             (
                 killing(KillCause::Asked),
@@ -587,8 +732,11 @@ mod tests {
             ),
             (
                 ended(EndReason::ZoneRestarted),
-                ended(EndReason::CheckpointFailed),
                 r#"{"kind":"dead","at":T,"reason":"zone_restarted","started_at":T}"#,
+            ),
+            (
+                ended(EndReason::CheckpointFailed),
+                r#"{"kind":"dead","at":T,"reason":"checkpoint_failed","started_at":T}"#,
             ),
             (
                 dead(DeathReason::Missing),
@@ -604,6 +752,32 @@ mod tests {
             let json = json.replace(":T", ":\"2026-01-02T03:04:05.678901234Z\"");
             golden::check(&record, format!("\u{1}{HEAD}{json}}}").as_bytes());
         }
+    }
+
+    #[test]
+    fn format_1_with_what_came_later() {
+        let plain = golden::sandbox_record();
+        let record = SandboxRecord {
+            spec: SandboxSpec {
+                on_deadline: OnDeadline::Pause(Kept::Files),
+                origin: Origin::Checkpoint {
+                    id: "0123456789abcdefghjk".parse().unwrap(),
+                    reboot: true,
+                },
+                ..plain.spec.clone()
+            },
+            auto_resume: true,
+            ..plain
+        };
+        let time = "\"2026-01-02T03:04:05.678901234Z\"";
+        let head = HEAD
+            .replace(
+                r#","timeout":"#,
+                r#","pause_at_deadline":"files","origin":{"checkpoint":"0123456789abcdefghjk","reboot":true},"timeout":"#,
+            )
+            .replace(r#","created_at":"#, r#","auto_resume":true,"created_at":"#);
+        let row = format!("\u{1}{head}{{\"kind\":\"starting\",\"give_up_at\":{time}}}}}");
+        golden::check(&record, row.as_bytes());
     }
 
     #[test]

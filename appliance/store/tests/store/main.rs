@@ -49,6 +49,7 @@ fn sandbox(random: &SeededRandom, phase: Phase) -> SandboxRecord {
         internet: None,
         network: None,
         ingress: Ingress { mask_request_host: None, traffic_token: None },
+        auto_resume: false,
         created_at: at(1),
         phase,
     }
@@ -347,6 +348,7 @@ async fn a_new_sandbox_goes_round() {
         metadata: [("a b".to_owned(), "c&d".to_owned())].into(),
         internet: Some(false),
         network: None,
+        lifecycle: sandboxo_model::Lifecycle::default(),
         idempotency_key: None,
     }
     .record(sandboxo_model::Birth {

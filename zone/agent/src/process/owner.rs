@@ -158,7 +158,7 @@ impl Process {
     }
 
     /// With all that it started and that stayed in its group: its time was for them too.
-    fn kill_all(&self) {
+    pub(super) fn kill_all(&self) {
         if killpg(self.pid, Signal::SIGKILL).is_err() {
             // None is left.
         }

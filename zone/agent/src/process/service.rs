@@ -4,7 +4,10 @@ use std::{
     ffi::CStr,
     fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -59,6 +62,8 @@ pub(crate) struct ProcessService {
     null: File,
     path: String,
     tasks: Tasks,
+    /// A checkpoint is coming, which must not meet a process that is half started.
+    is_quiet: AtomicBool,
 }
 
 /// The ends of a new process's files.
@@ -101,6 +106,7 @@ impl ProcessService {
             null: File::open("/dev/null")?,
             path,
             tasks,
+            is_quiet: AtomicBool::new(false),
         })
     }
 
@@ -135,6 +141,18 @@ impl ProcessService {
         }
     }
 
+    /// From here on nothing is started, or again something. Starts happen at once, so none is
+    /// under way.
+    pub(crate) fn quiet(&self, is_quiet: bool) {
+        self.is_quiet.store(is_quiet, Ordering::Relaxed);
+    }
+
+    pub(crate) fn kill_all(&self) {
+        for process in self.registry.live() {
+            process.kill_all();
+        }
+    }
+
     fn list(&self) -> ListResponse {
         let info = |process: Arc<Process>| ProcessInfo {
             config: Some(process.config.clone()),
@@ -153,6 +171,9 @@ impl ProcessService {
         request: StartRequest,
         options: Options,
     ) -> Result<ProcessStream, Failure> {
+        if self.is_quiet.load(Ordering::Relaxed) {
+            return Err(Failure::new(Code::Unavailable, "the sandbox is being paused"));
+        }
         let user = who.user(user)?;
         let config = request.process.unwrap_or_default();
         if request.tag.as_deref() == Some(RESERVED_TAG) {

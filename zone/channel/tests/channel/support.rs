@@ -71,7 +71,9 @@ async fn run(mut end: AgentEnd, seen: mpsc::UnboundedSender<Seen>) {
                     Request::Ping => reply.answer(&Response::Pong),
                     Request::WarmUp => reply.answer(&Response::Warm),
                     Request::Notices => reply.answer(&Response::Notices(Vec::new())),
-                    Request::Claim(claim) => {
+                    Request::Quiesce { .. } => reply.answer(&Response::Quiet),
+                    Request::GoOn => reply.answer(&Response::GoesOn),
+                    Request::Claim(claim) | Request::Restored { claim, .. } => {
                         claimed = Some(claim.sandbox_id.clone());
                         reply.answer(&Response::Claimed);
                     }

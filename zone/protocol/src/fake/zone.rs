@@ -208,6 +208,11 @@ impl FakeZone {
         });
     }
 
+    /// Says once more what it has said before, late.
+    pub fn repeat(&self, paused: Paused) {
+        self.change(|state| state.tell(&ZoneEvent::SandboxPaused(paused)));
+    }
+
     /// A checkpoint is gone without a word.
     pub fn lose_checkpoint(&self, id: CheckpointId) {
         self.change(|state| state.checkpoints.remove(&id).map(|_gone| ()));

@@ -457,7 +457,7 @@ pub(crate) async fn next_end(events: &mut tokio::sync::mpsc::Receiver<ZoneEvent>
         loop {
             match events.recv().await.expect("the zone still tells") {
                 ZoneEvent::SandboxEnded(ended) => return ended,
-                ZoneEvent::Ping(_) | ZoneEvent::Hello(_) => {}
+                ZoneEvent::Ping(_) | ZoneEvent::Hello(_) | ZoneEvent::SandboxPaused(_) => {}
             }
         }
     };

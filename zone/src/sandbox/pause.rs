@@ -1,0 +1,334 @@
+//! Saving one: a pause, and a snapshot after which it goes on.
+//!
+//! Until runsc is called everything can be taken back, so all that can be checked is checked
+//! before. From then on the sandbox ends, whatever comes of it.
+
+use std::time::Duration;
+
+use sandboxo_crashpoint::{Point, crashpoint};
+use sandboxo_zone_protocol::{CheckpointId, EndReason, Kept, PauseError};
+use tokio::time::{Instant, timeout};
+
+use super::{Life, Living, Over, PauseReply, Task, answer_pause};
+use crate::{
+    bringup::{BringUpError, Restore, bring_up},
+    cgroup::Weight,
+    checkpoint::{Description, NoRoom},
+    disk,
+    fault::is_full,
+    keeper::{Launch, Stdin},
+    process::kill_now,
+    runsc::Runsc,
+};
+
+/// A large sandbox on a slow disk. Its caller has given up by then.
+const SAVE_TIMEOUT: Duration = Duration::from_secs(80);
+/// From the end of runsc's call to that of the sandbox.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// Between two tries to pause a sandbox whose time is over.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// After so long its memory is given up, rather than that it goes on for ever.
+const MEMORY_GIVEN_UP_AFTER: Duration = Duration::from_mins(2);
+
+pub(super) enum Failed {
+    /// It goes on as if nobody had asked.
+    Refused(PauseError),
+    Ended(EndReason),
+}
+
+impl Failed {
+    fn internal(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Refused(PauseError::Internal(Box::new(error)))
+    }
+}
+
+/// A sandbox past its deadline that could not be paused.
+#[derive(Default)]
+pub(super) struct Overdue {
+    first_refused: Option<Instant>,
+    again: Option<Instant>,
+}
+
+impl Overdue {
+    /// How long to sleep, when so much time is left by the clock.
+    pub(super) fn wait(&mut self, left: Duration) -> Duration {
+        if !left.is_zero() {
+            // It was given more time.
+            *self = Self::default();
+        }
+        self.again.map_or(left, |again| again.saturating_duration_since(Instant::now()))
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.again.is_none_or(|again| again <= Instant::now())
+    }
+
+    pub(super) fn kept(&self, wanted: Kept) -> Kept {
+        let past = self.first_refused.map_or(Duration::ZERO, |first| first.elapsed());
+        if past >= MEMORY_GIVEN_UP_AFTER { Kept::Files } else { wanted }
+    }
+
+    pub(super) fn refused(&mut self) {
+        let now = Instant::now();
+        self.first_refused.get_or_insert(now);
+        self.again = Some(now + TRY_AGAIN);
+    }
+}
+
+impl Task {
+    /// Saves it, after which it is gone.
+    pub(super) async fn checkpoint(
+        &self,
+        living: &mut Living,
+        kept: Kept,
+        is_pause: bool,
+    ) -> Result<Description, Failed> {
+        let host = self.shared.host.clone();
+        let runsc = living.connected.holdings.runsc().map_err(Failed::internal)?;
+        // Those of a snapshot are needed by the sandbox that goes on.
+        let end_processes = is_pause && kept == Kept::Files;
+        let bytes = living.to_be_saved(end_processes).map_err(Failed::internal)?;
+        let free_mib = disk::free_mib(host.layout.state()).map_err(Failed::internal)?;
+        let free_mib = free_mib.saturating_sub(host.limits.disk_reserve_mib);
+        let _room =
+            host.checkpoints.room(bytes, free_mib).map_err(|NoRoom { needed_mib, free_mib }| {
+                Failed::Refused(PauseError::DiskFull { needed_mib, free_mib })
+            })?;
+        let Ok(_one_of_few) = timeout(SAVE_TIMEOUT, host.starts.acquire()).await else {
+            return Err(Failed::Refused(PauseError::Busy));
+        };
+        if let Err(error) = living.connected.quiesce(end_processes).await {
+            tracing::warn!(
+                sandbox.id = %self.id,
+                error = &error as &dyn std::error::Error,
+                "its agent does not get ready for a checkpoint"
+            );
+            living.connected.go_on().await;
+            return Err(Failed::Refused(PauseError::AgentUnresponsive));
+        }
+        let saved = self.save(living, &runsc, kept, is_pause).await;
+        if let Err(Failed::Refused(_)) = &saved {
+            living.connected.go_on().await;
+        }
+        saved
+    }
+
+    async fn save(
+        &self,
+        living: &mut Living,
+        runsc: &Runsc,
+        kept: Kept,
+        is_pause: bool,
+    ) -> Result<Description, Failed> {
+        let host = self.shared.host.clone();
+        let holdings = &mut living.connected.holdings;
+        let paths = holdings.paths.clone();
+        let id = CheckpointId::random(&*host.random);
+        let refused = |error: std::io::Error| {
+            host.checkpoints.give_up(id);
+            if is_full(&error) {
+                let no_room = PauseError::DiskFull { needed_mib: 0, free_mib: 0 };
+                return Failed::Refused(no_room);
+            }
+            Failed::internal(error)
+        };
+        let description = Description {
+            format: Description::FORMAT,
+            id,
+            sandbox: self.id,
+            is_pause,
+            kept,
+            at: host.clock.now(),
+            size_bytes: 0,
+            shape: holdings.slot.shape,
+            boot_id: std::fs::read_to_string(paths.boot_id()).map_err(refused)?,
+            programs: holdings.programs(),
+        };
+        let image = host.checkpoints.begin(&description).map_err(refused)?;
+        crashpoint(Point::CheckpointBegun);
+        holdings.record(|slot| slot.saving = Some(id)).map_err(refused)?;
+        crashpoint(Point::CheckpointMarked);
+        let container = holdings.slot.container;
+        let launch = Launch {
+            label: container.to_string(),
+            meta: String::new(),
+            program: runsc.path().to_owned(),
+            args: runsc.checkpoint_arguments(container, &paths.checkpoint_log(), &image),
+            env: vec![("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())],
+            stdin: Stdin::Null,
+            log: paths.checkpoint_log(),
+            cgroups: Vec::new(),
+            netns: None,
+            oom_score_adj: None,
+            binds: Vec::new(),
+            processors: Vec::new(),
+        };
+        let called = match host.keeper.spawn(launch).await {
+            Ok(spawned) => tokio::select! {
+                status = timeout(SAVE_TIMEOUT, host.keeper.wait(spawned.pid)) => match status {
+                    Ok(Ok(status)) if status.success() => Ok(()),
+                    Ok(Ok(status)) => Err(BringUpError::Runsc {
+                        status,
+                        said: holdings.checkpoint_said(),
+                    }),
+                    Ok(Err(lost)) => Err(BringUpError::Wait(lost)),
+                    Err(_late) => {
+                        kill_now(spawned.pid);
+                        let said = holdings.checkpoint_said();
+                        Err(BringUpError::TimedOut(SAVE_TIMEOUT, said))
+                    }
+                },
+                () = self.kill.cancelled() => {
+                    kill_now(spawned.pid);
+                    host.checkpoints.give_up(id);
+                    return Err(Failed::Ended(EndReason::Killed));
+                }
+            },
+            Err(error) => Err(BringUpError::Keeper(error)),
+        };
+        let has_ended = timeout(ENDS_WITHIN, living.connected.process.ended()).await.is_ok();
+        crashpoint(Point::CheckpointSaved);
+        match called {
+            Ok(()) => {}
+            Err(error) if has_ended => {
+                tracing::error!(
+                    sandbox.id = %self.id,
+                    error = &error as &dyn std::error::Error,
+                    "a checkpoint failed, and its sandbox has ended of it"
+                );
+                host.checkpoints.give_up(id);
+                return Err(Failed::Ended(EndReason::CheckpointFailed));
+            }
+            Err(error) => {
+                host.checkpoints.give_up(id);
+                let forgotten = living.connected.holdings.record(|slot| slot.saving = None);
+                return Err(match forgotten {
+                    Ok(()) => Failed::internal(error),
+                    Err(cause) => Failed::internal(cause),
+                });
+            }
+        }
+        let finishing = host.clone();
+        let finished = tokio::task::spawn_blocking(move || finishing.checkpoints.finish(id)).await;
+        match finished.unwrap_or_else(|panicked| Err(std::io::Error::other(panicked))) {
+            Ok(description) => Ok(description),
+            Err(error) => {
+                tracing::error!(
+                    sandbox.id = %self.id,
+                    error = &error as &dyn std::error::Error,
+                    "a checkpoint could not be kept"
+                );
+                host.checkpoints.give_up(id);
+                Err(Failed::Ended(EndReason::CheckpointFailed))
+            }
+        }
+    }
+
+    /// It is told once a create of the same id finds what was saved, and nothing else.
+    pub(super) async fn paused(
+        &mut self,
+        living: Living,
+        description: Description,
+        reply: Option<PauseReply>,
+    ) {
+        living.connected.finish().await;
+        self.leave();
+        let checkpoint = description.told();
+        let checkpoints = &self.shared.host.checkpoints;
+        self.shared.ledger.paused(checkpoint, || checkpoints.publish(description));
+        crashpoint(Point::PauseTold);
+        if let Some(reply) = reply {
+            answer_pause(reply, Ok(checkpoint));
+        }
+    }
+
+    /// Saved and started again from that, as the same sandbox. If it can't be, it is paused.
+    pub(super) async fn snapshot(
+        &mut self,
+        living: &mut Living,
+        kept: Kept,
+        reply: PauseReply,
+    ) -> Option<Over> {
+        let description = match self.checkpoint(living, kept, false).await {
+            Ok(description) => description,
+            Err(Failed::Ended(reason)) => return Some(Over::Ended(reason, Some(reply))),
+            Err(Failed::Refused(error)) => {
+                answer_pause(reply, Err(error));
+                return None;
+            }
+        };
+        let host = self.shared.host.clone();
+        match self.go_on(living, &description).await {
+            Ok(()) => {
+                let checkpoint = description.told();
+                host.checkpoints.publish(description);
+                answer_pause(reply, Ok(checkpoint));
+                None
+            }
+            Err(_) if self.kill.is_cancelled() => {
+                host.checkpoints.publish(description);
+                Some(Over::Ended(EndReason::Killed, Some(reply)))
+            }
+            Err(error) => {
+                tracing::error!(
+                    sandbox.id = %self.id,
+                    error = &error as &dyn std::error::Error,
+                    "a sandbox is paused, since it could not go on after a snapshot"
+                );
+                match host.checkpoints.make_pause(description.id) {
+                    Ok(description) => Some(Over::Paused(Box::new(description), Some(reply))),
+                    Err(error) => {
+                        tracing::error!(error = &error as &dyn std::error::Error, "keep a pause");
+                        Some(Over::Ended(EndReason::CheckpointFailed, Some(reply)))
+                    }
+                }
+            }
+        }
+    }
+
+    async fn go_on(
+        &mut self,
+        living: &mut Living,
+        description: &Description,
+    ) -> Result<(), BringUpError> {
+        let host = &self.shared.host;
+        let from = Restore { checkpoint: description.clone(), reboot: false };
+        let shape = description.shape;
+        let mut next = bring_up(host, shape, Weight::Normal, Some(from), &self.kill).await?;
+        next.resumed(living.claim.clone()).await?;
+        let before = std::mem::replace(&mut living.connected, next);
+        living.cpu = None;
+        let end = living.connected.end.clone();
+        self.life.send_modify(|life| {
+            if let Life::Live { end: known, .. } = life {
+                *known = end;
+            }
+        });
+        before.finish().await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_is_given_up_once_a_pause_was_refused_for_long() {
+        let mut overdue = Overdue::default();
+        assert!(overdue.is_due());
+        assert_eq!(overdue.wait(Duration::ZERO), Duration::ZERO);
+        overdue.refused();
+        assert!(!overdue.is_due());
+        assert_eq!(overdue.wait(Duration::ZERO), TRY_AGAIN);
+        assert_eq!(overdue.kept(Kept::Memory), Kept::Memory);
+        tokio::time::advance(TRY_AGAIN).await;
+        assert!(overdue.is_due());
+        tokio::time::advance(MEMORY_GIVEN_UP_AFTER).await;
+        overdue.refused();
+        assert_eq!(overdue.kept(Kept::Memory), Kept::Files);
+        let more = Duration::from_mins(1);
+        assert_eq!(overdue.wait(more), more);
+        assert_eq!(overdue.kept(Kept::Memory), Kept::Memory, "more time is a new start");
+    }
+}
