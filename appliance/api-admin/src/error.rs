@@ -78,6 +78,7 @@ impl From<Invalid> for AdminError {
             Field::Pids => "pids",
             Field::User => "user",
             Field::Workdir => "workdir",
+            Field::Count => "count",
         };
         Self::Invalid(format!("{name}: {rule}"))
     }
@@ -87,7 +88,9 @@ impl From<ImportTemplateError> for AdminError {
     fn from(error: ImportTemplateError) -> Self {
         let message = error.to_string();
         match error {
-            ImportTemplateError::Name(_) => Self::Invalid(format!("name: {message}")),
+            ImportTemplateError::Name(_) | ImportTemplateError::NameTaken(_) => {
+                Self::Invalid(format!("name: {message}"))
+            }
             ImportTemplateError::Invalid(invalid) => invalid.into(),
             ImportTemplateError::Rejected(_) => Self::Invalid(format!("archive: {message}")),
             ImportTemplateError::Read(source) => {

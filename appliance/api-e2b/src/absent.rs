@@ -10,9 +10,6 @@ use crate::{Surface, error::not_offered};
 
 pub(crate) fn router() -> Router<Surface> {
     Router::new()
-        .route("/sandboxes/{id}/fork", post(not_offered))
-        .route("/sandboxes/{id}/snapshots", post(not_offered))
-        .route("/snapshots", get(not_offered))
         .route("/v2/templates/{id}", patch(not_offered))
         .route("/v3/templates", post(not_offered))
         .route("/templates/{id}/files/{hash}", get(not_offered))

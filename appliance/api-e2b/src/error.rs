@@ -6,8 +6,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use sandboxo_control::{
-    CreateError, DeleteTemplateError, HistoryError, KillError, ListError, NetworkError, PauseError,
-    ResumeError, TimeoutError,
+    CheckpointError, CreateError, DeleteSnapshotError, DeleteTemplateError, ForkError,
+    HistoryError, KillError, ListError, NetworkError, PauseError, ResumeError, SnapshotError,
+    TimeoutError,
 };
 use sandboxo_model::{Field, Invalid};
 use serde::Serialize;
@@ -83,13 +84,20 @@ impl ApiError {
     }
 }
 
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        if let Self::Internal(source) = &self {
+impl ApiError {
+    pub(crate) fn body(&self) -> Body {
+        if let Self::Internal(source) = self {
             tracing::error!(error = source.as_ref() as &dyn std::error::Error, "request failed");
         }
         let (status, error_code) = self.parts();
-        let body = Body { code: status.as_u16(), message: self.to_string(), error_code };
+        Body { code: status.as_u16(), message: self.to_string(), error_code }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let (status, _) = self.parts();
+        let body = self.body();
         let mut response = (status, Json(body)).into_response();
         let headers = response.headers_mut();
         match self {
@@ -149,6 +157,7 @@ fn name(field: Field) -> &'static str {
         Field::Pids => "pids",
         Field::User => "user",
         Field::Workdir => "workdir",
+        Field::Count => "count",
     }
 }
 
@@ -167,6 +176,9 @@ impl From<CreateError> for ApiError {
             CreateError::IdempotencyUnknown => Self::OutcomeUnknown(message),
             CreateError::LimitReached { .. } => Self::Limited(message),
             CreateError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            CreateError::CheckpointUnusable(_) => {
+                Self::Unable { message, error_code: "checkpoint_unusable" }
+            }
             CreateError::TimedOut => Self::TooSlow { message, error_code: "start_timed_out" },
             CreateError::Killed => {
                 Self::Conflict { message, error_code: Some("killed_while_starting") }
@@ -207,6 +219,62 @@ impl From<PauseError> for ApiError {
             PauseError::TimedOut => Self::TooSlow { message, error_code: "pause_timed_out" },
             PauseError::Failed => Self::Failed { message, error_code: "pause_failed" },
             PauseError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<CheckpointError> for ApiError {
+    fn from(error: CheckpointError) -> Self {
+        let message = error.to_string();
+        match error {
+            CheckpointError::NotFound(_) => Self::NotFound(message),
+            CheckpointError::Busy | CheckpointError::ZoneUnavailable => Self::Busy(message),
+            CheckpointError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            CheckpointError::AgentUnresponsive => {
+                let error_code = "sandbox_snapshot_guest_agent_unresponsive";
+                Self::Unable { message, error_code }
+            }
+            CheckpointError::Ended => {
+                Self::Conflict { message, error_code: Some("ended_while_saving") }
+            }
+            CheckpointError::TimedOut => Self::TooSlow { message, error_code: "save_timed_out" },
+            CheckpointError::Failed => Self::Failed { message, error_code: "save_failed" },
+        }
+    }
+}
+
+impl From<SnapshotError> for ApiError {
+    fn from(error: SnapshotError) -> Self {
+        let message = error.to_string();
+        match error {
+            SnapshotError::Name(_) | SnapshotError::Foreign(_) | SnapshotError::NameTaken(_) => {
+                Self::Invalid(format!("name: {message}"))
+            }
+            SnapshotError::Checkpoint(error) => error.into(),
+            SnapshotError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            SnapshotError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<ForkError> for ApiError {
+    fn from(error: ForkError) -> Self {
+        let message = error.to_string();
+        match error {
+            ForkError::Invalid(invalid) => invalid.into(),
+            ForkError::Checkpoint(error) => error.into(),
+            ForkError::Stopping(_) => Self::Busy(message),
+        }
+    }
+}
+
+impl From<DeleteSnapshotError> for ApiError {
+    fn from(error: DeleteSnapshotError) -> Self {
+        let message = error.to_string();
+        match error {
+            DeleteSnapshotError::NotFound(_) => Self::NotFound(message),
+            DeleteSnapshotError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            DeleteSnapshotError::Store(source) => Self::Internal(source.into()),
         }
     }
 }

@@ -11,6 +11,7 @@ mod cors;
 mod error;
 mod query;
 mod sandboxes;
+mod snapshots;
 mod templates;
 mod view;
 
@@ -37,6 +38,7 @@ pub fn router(control: Control, domain: Option<String>) -> Router {
         .route("/health", get(|| async { StatusCode::NO_CONTENT }))
         .merge(sandboxes::router())
         .merge(templates::router())
+        .merge(snapshots::router())
         .merge(absent::router())
         .fallback(error::unknown_route)
         .method_not_allowed_fallback(error::wrong_method)

@@ -7,12 +7,12 @@ use axum::{
     http::request::Parts,
 };
 use percent_encoding::percent_decode_str;
-use sandboxo_control::ListQuery;
+use sandboxo_control::{ListError, ListQuery, SnapshotQuery};
 use sandboxo_model::{Direction, LogQuery, PhaseKind, decide::list::Order};
 use sandboxo_zone_protocol::Timestamp;
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::{ApiError, Surface};
+use crate::{ApiError, Surface, body::sandbox_id};
 
 /// A query string; what is wrong is an [`ApiError`].
 pub(crate) struct Asked<T>(pub(crate) T);
@@ -91,6 +91,44 @@ impl TryFrom<List> for ListQuery {
         }
         query.token = next_token.filter(|token| !token.is_empty());
         Ok(query)
+    }
+}
+
+/// `GET /snapshots`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Snapshots {
+    #[serde(rename = "sandboxID")]
+    sandbox_id: Option<String>,
+    name: Option<String>,
+    limit: Option<String>,
+    next_token: Option<String>,
+}
+
+impl Snapshots {
+    /// `None`: of a sandbox that can't be.
+    pub(crate) fn query(self) -> Result<Option<SnapshotQuery>, ApiError> {
+        let Self { sandbox_id: asked, name, limit, next_token } = self;
+        let sandbox = match asked.filter(|id| !id.is_empty()) {
+            Some(text) => match sandbox_id(&text) {
+                Some(id) => Some(id),
+                None => return Ok(None),
+            },
+            None => None,
+        };
+        let limit = match limit.filter(|limit| !limit.is_empty()) {
+            Some(text) => match text.parse() {
+                Ok(limit) => limit,
+                Err(_) => return invalid("limit", &format!("{text:?} is not a number")),
+            },
+            None => ListError::MAX_LIMIT,
+        };
+        Ok(Some(SnapshotQuery {
+            sandbox,
+            name: name.filter(|name| !name.is_empty()),
+            limit,
+            token: next_token.filter(|token| !token.is_empty()),
+        }))
     }
 }
 

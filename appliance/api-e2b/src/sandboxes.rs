@@ -1,6 +1,7 @@
 //! The routes under `/sandboxes`.
 
 mod create;
+mod fork;
 mod life;
 mod list;
 mod logs;
@@ -34,6 +35,7 @@ pub(crate) fn router() -> Router<Surface> {
         .route("/sandboxes/{id}/resume", post(sleep::resume))
         .route("/sandboxes/{id}/connect", post(sleep::connect_v1))
         .route("/v2/sandboxes/{id}/connect", post(sleep::connect_v2))
+        .route("/sandboxes/{id}/fork", post(fork::fork))
         .route("/sandboxes/{id}/network", put(network::replace))
         .route("/sandboxes/{id}/metrics", get(metrics::range))
         .route("/sandboxes/{id}/logs", get(logs::v1))

@@ -6,6 +6,7 @@ use axum::{
     http::StatusCode,
     routing::get,
 };
+use sandboxo_control::DeleteTemplateError;
 use sandboxo_model::TemplateRecord;
 
 use crate::{
@@ -38,12 +39,19 @@ async fn one(
     Ok(Json(TemplateWithBuilds::new(view(&surface, &record))))
 }
 
+/// Also of a snapshot, which clients know as a template.
 async fn delete(
     State(surface): State<Surface>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    surface.control.templates.delete(caller.team, &id).await?;
+    match surface.control.templates.delete(caller.team, &id).await {
+        Ok(()) => {}
+        Err(DeleteTemplateError::NotFound(_)) => {
+            surface.control.snapshots.delete(caller.team, &id).await?;
+        }
+        Err(error) => return Err(error.into()),
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 

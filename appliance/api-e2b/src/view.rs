@@ -53,6 +53,27 @@ impl Sandbox {
     }
 }
 
+/// What became of one copy.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Forked {
+    Sandbox(Sandbox),
+    Error(crate::error::Body),
+}
+
+#[derive(Serialize)]
+pub(crate) struct SnapshotInfo {
+    #[serde(rename = "snapshotID")]
+    snapshot_id: String,
+    names: Vec<String>,
+}
+
+impl From<sandboxo_control::Snapshot> for SnapshotInfo {
+    fn from(sandboxo_control::Snapshot { id, names }: sandboxo_control::Snapshot) -> Self {
+        Self { snapshot_id: id, names }
+    }
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Listed {

@@ -1,4 +1,4 @@
-//! Teams, keys and templates in memory. Written after the store has them, under one lock each, so
+//! Teams, keys, templates and snapshots in memory. Written after the store has them, under one lock each, so
 //! that memory never runs ahead of the disk.
 
 use std::{
@@ -7,8 +7,8 @@ use std::{
 };
 
 use parking_lot::RwLock;
-use sandboxo_model::{ApiKeyRecord, TeamRecord, TemplateRecord, decide};
-use sandboxo_zone_protocol::{ApiKeyId, ImageDigest, Shape, TeamId, TemplateId};
+use sandboxo_model::{ApiKeyRecord, Base, SnapshotRecord, TeamRecord, TemplateRecord, decide};
+use sandboxo_zone_protocol::{ApiKeyId, CheckpointId, ImageDigest, Shape, TeamId, TemplateId};
 
 #[derive(Default)]
 pub(crate) struct Accounts {
@@ -23,6 +23,22 @@ pub(crate) struct Maps {
     pub(crate) keys: BTreeMap<ApiKeyId, Arc<ApiKeyRecord>>,
     keys_by_hash: HashMap<[u8; 32], ApiKeyId>,
     pub(crate) templates: BTreeMap<TemplateId, Arc<TemplateRecord>>,
+    pub(crate) snapshots: BTreeMap<TemplateId, Arc<SnapshotRecord>>,
+}
+
+/// What a client wants to start from.
+pub(crate) enum Source {
+    Template(Arc<TemplateRecord>),
+    Snapshot { checkpoint: CheckpointId, base: Base },
+}
+
+impl Source {
+    pub(crate) fn id(&self) -> TemplateId {
+        match self {
+            Self::Template(template) => template.id,
+            Self::Snapshot { base, .. } => base.id,
+        }
+    }
 }
 
 impl Accounts {
@@ -30,6 +46,7 @@ impl Accounts {
         teams: Vec<TeamRecord>,
         keys: Vec<ApiKeyRecord>,
         templates: Vec<TemplateRecord>,
+        snapshots: Vec<SnapshotRecord>,
     ) -> Self {
         let accounts = Self::default();
         for team in teams {
@@ -40,6 +57,9 @@ impl Accounts {
         }
         for template in templates {
             accounts.put_template(Arc::new(template));
+        }
+        for snapshot in snapshots {
+            accounts.put_snapshot(Arc::new(snapshot));
         }
         accounts
     }
@@ -69,6 +89,14 @@ impl Accounts {
         self.maps.write().templates.remove(&id);
     }
 
+    pub(crate) fn put_snapshot(&self, snapshot: Arc<SnapshotRecord>) {
+        self.maps.write().snapshots.insert(snapshot.id, snapshot);
+    }
+
+    pub(crate) fn remove_snapshot(&self, id: TemplateId) {
+        self.maps.write().snapshots.remove(&id);
+    }
+
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Maps) -> T) -> T {
         read(&self.maps.read())
     }
@@ -85,8 +113,57 @@ impl Accounts {
         })
     }
 
+    /// With the tag that is meant.
+    pub(crate) fn snapshot(
+        &self,
+        team: TeamId,
+        text: &str,
+    ) -> Option<(Arc<SnapshotRecord>, String)> {
+        self.read(|maps| {
+            let (found, tag) = decide::snapshot::resolve(
+                maps.snapshots.values().map(AsRef::as_ref),
+                |name| maps.teams.values().find(|team| team.name == name).map(|team| team.id),
+                team,
+                text,
+            )?;
+            Some((Arc::clone(maps.snapshots.get(&found.id)?), tag))
+        })
+    }
+
+    /// A team's own before public ones.
+    pub(crate) fn source(&self, team: TeamId, text: &str) -> Option<Source> {
+        let template = self.resolve(team, text);
+        if template.as_ref().is_none_or(|it| it.team != team)
+            && let Some((snapshot, tag)) = self.snapshot(team, text)
+            && let Some(build) = snapshot.builds.get(&tag)
+        {
+            let base = build.base(snapshot.id);
+            return Some(Source::Snapshot { checkpoint: build.checkpoint, base });
+        }
+        template.map(Source::Template)
+    }
+
     pub(crate) fn images(&self) -> BTreeSet<ImageDigest> {
-        self.read(|maps| maps.templates.values().map(|template| template.image).collect())
+        self.read(|maps| {
+            let templates = maps.templates.values().map(|template| template.image);
+            let snapshots = maps.snapshots.values().flat_map(|it| it.builds.values());
+            templates.chain(snapshots.map(|build| build.image)).collect()
+        })
+    }
+
+    /// Of snapshots.
+    pub(crate) fn checkpoints(&self) -> BTreeSet<CheckpointId> {
+        self.read(|maps| {
+            let builds = maps.snapshots.values().flat_map(|it| it.builds.values());
+            builds.map(|build| build.checkpoint).collect()
+        })
+    }
+
+    pub(crate) fn has_checkpoint(&self, checkpoint: CheckpointId) -> bool {
+        self.read(|maps| {
+            let mut builds = maps.snapshots.values().flat_map(|it| it.builds.values());
+            builds.any(|build| build.checkpoint == checkpoint)
+        })
     }
 
     /// As sandboxes of the templates start when nothing else is asked for.

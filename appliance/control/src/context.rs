@@ -8,7 +8,9 @@ use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{Clock, Random, Timestamp, Zone, ZoneCode};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-use crate::{ControlConfig, accounts::Accounts, index::Index, starts::Starts};
+use crate::{
+    ControlConfig, accounts::Accounts, checkpoints::Checkpoints, index::Index, starts::Starts,
+};
 
 pub(crate) struct Context {
     pub(crate) config: ControlConfig,
@@ -21,6 +23,7 @@ pub(crate) struct Context {
     pub(crate) index: Index,
     pub(crate) accounts: Accounts,
     pub(crate) starts: Starts,
+    pub(crate) checkpoints: Checkpoints,
     /// Seats of resumes that nobody waits for any more.
     pub(crate) for_nobody: Arc<Semaphore>,
     /// In every id that is made here.

@@ -11,8 +11,8 @@ use sandboxo_zone_protocol::{Clock, Random, Region, Zone, ZoneCode};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
-    Keys, Sandboxes, Templates, Zones, accounts::Accounts, context::Context, driver::Driver,
-    index::Index, loops, starts::Starts, zones::Link,
+    Keys, Sandboxes, Snapshots, Templates, Zones, accounts::Accounts, checkpoints::Checkpoints,
+    context::Context, driver::Driver, index::Index, loops, starts::Starts, zones::Link,
 };
 
 /// A cheap clone of one thing.
@@ -20,6 +20,7 @@ use crate::{
 pub struct Control {
     pub sandboxes: Sandboxes,
     pub templates: Templates,
+    pub snapshots: Snapshots,
     pub keys: Keys,
     pub zones: Zones,
 }
@@ -79,7 +80,7 @@ impl Control {
     ) -> Result<Self, StartError> {
         let zone_record = zone_record(&store, &*zone, &*random).await?;
         let read = store.read(|tx| {
-            let accounts = Accounts::new(tx.all()?, tx.all()?, tx.all()?);
+            let accounts = Accounts::new(tx.all()?, tx.all()?, tx.all()?, tx.all()?);
             Ok::<_, StoreError>((accounts, tx.live_sandboxes()?))
         });
         let (accounts, sandboxes) = read.await?;
@@ -96,6 +97,7 @@ impl Control {
             index: Index::default(),
             accounts,
             starts,
+            checkpoints: Checkpoints::default(),
             for_nobody,
             nudge_zone: Notify::new(),
             zone_code: zone_record.code,
@@ -125,6 +127,7 @@ impl Control {
         Ok(Self {
             sandboxes: Sandboxes::new(Arc::clone(&context)),
             templates,
+            snapshots: Snapshots::new(Arc::clone(&context)),
             keys: Keys::new(context),
             zones,
         })

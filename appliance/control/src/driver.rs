@@ -35,7 +35,7 @@ use crate::{context::Context, index::Live, sandboxes::Birth};
 pub(crate) use delivery::Delivered;
 use message::Mailbox;
 pub(crate) use message::{Message, SendError, send};
-pub(crate) use pause::Unpaused;
+pub(crate) use pause::{Unpaused, ask};
 pub(crate) use resume::{By, Unresumed, Wish};
 
 pub(crate) struct Driver {
@@ -95,14 +95,16 @@ impl Driver {
     ) {
         let mut driver = Self::new(context, Arc::clone(&record));
         drop(context.tasks.spawn("sandbox", |stop| async move {
-            match birth.commit(&driver.context, &record).await {
-                Ok(()) => crashpoint(Point::CreateCommitted),
+            let hold = match birth.commit(&driver.context, &record).await {
+                Ok(hold) => hold,
                 Err(error) => {
                     if reply.send(Err(error)).is_err() { /* the caller has left */ }
                     return;
                 }
-            }
+            };
+            crashpoint(Point::CreateCommitted);
             driver.context.index.insert(Arc::clone(&driver.live));
+            drop(hold);
             driver.log(story::created(&record));
             if reply.send(Ok(Arc::clone(&driver.live))).is_err() { /* the create goes on */ }
             driver.rules_in_force = true;

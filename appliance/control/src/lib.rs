@@ -1,4 +1,4 @@
-//! What can be done, whoever asks: sandboxes, templates, keys.
+//! What can be done, whoever asks: sandboxes, templates, snapshots, keys.
 //!
 //! Knows nothing of HTTP, and cannot tell one zone from another.
 //! The record says what should be, the zone reports what is; one driver per live sandbox brings
@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
+mod checkpoints;
 mod context;
 mod control;
 mod driver;
@@ -17,6 +18,7 @@ mod notices;
 mod samples;
 mod sandboxes;
 mod scope;
+mod snapshots;
 mod starts;
 mod templates;
 mod tokens;
@@ -25,9 +27,13 @@ mod zones;
 pub use control::{Control, ControlConfig, StartError};
 pub use keys::{Caller, KeyError, Keys, NewKey};
 pub use sandboxes::{
-    ConnectError, Connected, CreateError, HistoryError, KillError, ListError, ListQuery, Lookup,
-    Metrics, NetworkError, Page, PauseError, ResumeError, Sandboxes, TimeoutError,
+    CheckpointError, ConnectError, Connected, CreateError, ForkError, HistoryError, KillError,
+    ListError, ListQuery, Lookup, Metrics, NetworkError, Page, PauseError, ResumeError, Sandboxes,
+    TimeoutError,
 };
 pub use scope::Scope;
+pub use snapshots::{
+    DeleteSnapshotError, Snapshot, SnapshotError, SnapshotPage, SnapshotQuery, Snapshots,
+};
 pub use templates::{DeleteTemplateError, ImportTemplate, ImportTemplateError, Templates};
 pub use zones::{ZoneStatus, Zones};

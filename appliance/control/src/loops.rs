@@ -30,6 +30,7 @@ pub(crate) fn start(context: &Arc<Context>) {
     spawn(context, "collect", COLLECT, collect);
     spawn(context, "tend the spool", TEND, tend);
     spawn(context, "images", COLLECT, keep_images);
+    spawn(context, "leftovers", COLLECT, leftovers);
 }
 
 fn spawn<F>(
@@ -92,6 +93,13 @@ pub(crate) async fn sample(context: Arc<Context>) {
 
 pub(crate) async fn tend(context: Arc<Context>) {
     context.spool.tend(context.now()).await;
+}
+
+/// Compares records and zone where the zone may keep what nothing starts from.
+pub(crate) async fn leftovers(context: Arc<Context>) {
+    if context.checkpoints.take_leftover() {
+        context.nudge_zone.notify_one();
+    }
 }
 
 /// Forgets the dead, and keys whose repeats are no longer recognized.

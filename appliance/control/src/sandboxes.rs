@@ -1,6 +1,8 @@
 //! Sandboxes: what can be asked of them.
 
+mod checkpoint;
 mod create;
+mod fork;
 mod kill;
 mod list;
 mod measure;
@@ -21,7 +23,9 @@ use sandboxo_spool::SpoolError;
 use sandboxo_store::{Read as _, StoreError};
 use sandboxo_zone_protocol::{ByteStream, Measured, SandboxId, Timestamp};
 
+pub use checkpoint::CheckpointError;
 pub(crate) use create::Birth;
+pub use fork::ForkError;
 pub use pause::PauseError;
 pub use resume::{Connected, ResumeError};
 pub use sandboxo_zone_protocol::ConnectError;
@@ -39,6 +43,10 @@ impl Sandboxes {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let creates = Arc::new(tokio::sync::Semaphore::new(create::AT_ONCE));
         Self { context, creates }
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// One that runs, and its time is not over, or that is paused.
@@ -203,6 +211,9 @@ pub enum CreateError {
     LimitReached { what: String, limit: u64 },
     #[error("the disk is full")]
     DiskFull,
+    /// Made by another runtime; the text says which.
+    #[error("what it would start from can't be restored here: {0}")]
+    CheckpointUnusable(String),
     #[error("the sandbox did not start in time")]
     TimedOut,
     #[error("the sandbox was killed while it started")]

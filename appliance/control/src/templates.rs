@@ -3,7 +3,9 @@
 use std::{future::Future, sync::Arc};
 
 use sandboxo_crashpoint::{Point, crashpoint};
-use sandboxo_model::{Field, Invalid, TemplateName, TemplateNameError, TemplateRecord, resources};
+use sandboxo_model::{
+    Field, Invalid, SnapshotRecord, TemplateName, TemplateNameError, TemplateRecord, resources,
+};
 use sandboxo_store::{Read as _, StoreError};
 use sandboxo_zone_protocol::{
     BuildId, ImportError, Platform, Resources, TeamId, TemplateId, ZoneError,
@@ -120,6 +122,11 @@ impl Templates {
                 updated_at: now,
             };
             let write = context.store.write(move |tx| {
+                let of_snapshot =
+                    |it: &SnapshotRecord| it.team == team && it.name.as_ref() == Some(&fresh.name);
+                if tx.all::<SnapshotRecord>()?.iter().any(of_snapshot) {
+                    return Err(ImportTemplateError::NameTaken(fresh.name.to_string()));
+                }
                 let templates = tx.all::<TemplateRecord>()?;
                 let known = templates.iter().find(|it| it.team == team && it.name == fresh.name);
                 let template = match known {
@@ -129,7 +136,7 @@ impl Templates {
                     None => fresh,
                 };
                 tx.put(&template);
-                Ok::<_, StoreError>(template)
+                Ok(template)
             });
             let template = Arc::new(write.await?);
             crashpoint(Point::ImportRecorded);
@@ -252,6 +259,8 @@ impl From<ImportError> for ImportTemplateError {
 pub enum ImportTemplateError {
     #[error(transparent)]
     Name(#[from] TemplateNameError),
+    #[error("'{0}' is the name of a snapshot")]
+    NameTaken(String),
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// The archive's fault: the text says which entry and why.

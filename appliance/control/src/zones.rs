@@ -1,7 +1,7 @@
 //! The zone's side of the story: its hello is compared with the records, its events go to the
 //! drivers, and a stream that closed is opened again.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
@@ -79,7 +79,9 @@ impl Zones {
     pub(crate) async fn hello(&self) -> Result<mpsc::Receiver<ZoneEvent>, ZoneError> {
         let context = &self.context;
         self.replace_drivers();
-        // Before the zone is asked: see `decide::reconcile`.
+        // Before the zone is asked: see `decide::reconcile`. A create names what it starts from before
+        // a snapshot can be gone.
+        let snapshots = context.accounts.checkpoints();
         let records = context.index.records();
         let subscribed = timeout(context.config.zone_budget, async {
             let mut events = context.zone.subscribe().await?;
@@ -92,17 +94,26 @@ impl Zones {
             }
         });
         let (events, report) = subscribed.await.unwrap_or(Err(ZoneError::Unavailable))?;
-        self.reconcile(&records, report).await;
+        self.reconcile(&records, &snapshots, report).await;
         self.link.lock().ready = true;
         Ok(events)
     }
 
-    async fn reconcile(&self, records: &[Arc<SandboxRecord>], report: ZoneReport) {
+    async fn reconcile(
+        &self,
+        records: &[Arc<SandboxRecord>],
+        snapshots: &BTreeSet<CheckpointId>,
+        report: ZoneReport,
+    ) {
         let context = &self.context;
         let known = self.link.lock().record.clone();
         let known_boot = known.as_ref().and_then(|record| record.boot_id.as_deref());
-        let plan =
-            reconcile::plan(records.iter().map(AsRef::as_ref), &report, known_boot, context.now());
+        let all = records.iter().map(AsRef::as_ref);
+        let plan = reconcile::plan(all, snapshots, &report, known_boot, context.now());
+        if report.checkpoints.iter().any(|it| !it.is_pause && !snapshots.contains(&it.id)) {
+            // Too young to tell, or what copies still start from.
+            context.checkpoints.has_leftovers();
+        }
         if plan.steps.is_empty() {
             tracing::debug!("zone and records agree");
         } else {
@@ -181,7 +192,7 @@ impl Zones {
             .await;
         self.acknowledge(acknowledged).await;
         futures_util::stream::iter(orphans)
-            .for_each_concurrent(KILL_AT_ONCE, |orphan| self.discard(orphan))
+            .for_each_concurrent(KILL_AT_ONCE, |orphan| context.discard(orphan, None))
             .await;
         let ended = async {
             for live in ending {
@@ -207,18 +218,6 @@ impl Zones {
                 error = &error as &dyn std::error::Error,
                 "can't kill a sandbox without a record"
             ),
-        }
-    }
-
-    async fn discard(&self, orphan: CheckpointId) {
-        let told = timeout(self.context.config.zone_budget, self.context.zone.discard(orphan));
-        if let Err(error) = told.await.unwrap_or(Err(ZoneError::Unavailable)) {
-            // The next hello has it again.
-            tracing::warn!(
-                checkpoint.id = %orphan,
-                error = &error as &dyn std::error::Error,
-                "can't discard a checkpoint that nothing starts from"
-            );
         }
     }
 
@@ -304,7 +303,7 @@ impl Zones {
                     Some(live) if !tell(&live, Message::Paused(paused)).await => return,
                     Some(live) if !matches!(live.record().phase, Phase::Dead { .. }) => {}
                     // It was killed over its pause.
-                    Some(_) | None => self.discard(paused.checkpoint.id).await,
+                    Some(_) | None => self.context.discard(paused.checkpoint.id, None).await,
                 },
                 // A second hello is a new start, seen with older records: subscribe again.
                 ZoneEvent::Hello(_) => return,

@@ -13,6 +13,7 @@ pub mod rules;
 #[cfg(test)]
 mod sample;
 mod sandbox;
+mod snapshot;
 mod team;
 mod template;
 mod zone;
@@ -25,6 +26,7 @@ pub use network::{NetworkAsked, NetworkError};
 pub use new_sandbox::{Birth, Lifecycle, NewSandbox};
 pub use rules::{Field, Invalid};
 pub use sandbox::{Ingress, SandboxRecord, Standing, TemplateUse};
+pub use snapshot::{Base, Fork, SnapshotBuild, SnapshotRecord, origin};
 pub use team::TeamRecord;
 pub use template::{TemplateName, TemplateNameError, TemplateRecord, TemplateRef};
 pub use zone::ZoneRecord;

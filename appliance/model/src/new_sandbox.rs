@@ -7,14 +7,14 @@ use sandboxo_zone_protocol::{
 };
 
 use crate::{
-    Field, IdempotencyKey, Ingress, Invalid, NetworkAsked, Phase, SandboxRecord, TemplateRecord,
-    TemplateUse, rules,
+    Base, Field, IdempotencyKey, Ingress, Invalid, NetworkAsked, Phase, SandboxRecord, TemplateUse,
+    rules,
 };
 
 /// After the surface's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSandbox {
-    /// Id, alias, `alias:tag` or `team/alias[:tag]`.
+    /// Id, alias, `alias:tag` or `team/alias[:tag]`, also of a snapshot.
     pub template: String,
     pub timeout: Duration,
     /// The agent asks requests for a token.
@@ -36,10 +36,10 @@ pub struct Lifecycle {
 
 /// What control adds.
 #[derive(Debug, Clone)]
-pub struct Birth<'a> {
+pub struct Birth {
     pub id: SandboxId,
     pub team: TeamId,
-    pub template: &'a TemplateRecord,
+    pub base: Base,
     pub zone: ZoneName,
     /// Used where they are asked for.
     pub agent_token: Secret,
@@ -64,34 +64,36 @@ impl NewSandbox {
         self.policy().map(drop)
     }
 
-    pub fn record(mut self, birth: Birth<'_>) -> Result<SandboxRecord, Invalid> {
+    pub fn record(mut self, birth: Birth) -> Result<SandboxRecord, Invalid> {
         self.check()?;
-        let policy = self.policy()?;
-        let Birth { id, team, template, zone, agent_token, traffic_token, now, budget } = birth;
-        self.env.insert(TEMPLATE_VARIABLE.to_owned(), template.id.to_string());
+        let mut policy = self.policy()?;
+        let Birth { id, team, base, zone, agent_token, traffic_token, now, budget } = birth;
+        policy.mode = base.mode;
+        let mut env = base.env;
+        env.append(&mut self.env);
+        env.insert(TEMPLATE_VARIABLE.to_owned(), base.id.to_string());
+        rules::env(&env)?;
+        let by_id = self.template.split(':').next() == Some(&*base.id.to_string());
         let private = self.network.as_ref().and_then(|it| it.allow_public_traffic) == Some(false);
         Ok(SandboxRecord {
             id,
             team,
-            template: TemplateUse {
-                id: template.id,
-                alias: (self.template != template.id.to_string()).then_some(self.template),
-            },
+            template: TemplateUse { id: base.id, alias: (!by_id).then_some(self.template) },
             zone,
             spec: SandboxSpec {
                 id,
-                image: template.image,
-                resources: template.resources,
-                platform: template.platform,
-                env: self.env,
+                image: base.image,
+                resources: base.resources,
+                platform: base.platform,
+                env,
                 hostname: id.label(),
-                user: template.user.clone(),
-                workdir: template.workdir.clone(),
+                user: base.user,
+                workdir: base.workdir,
                 network: policy,
                 agent_token: self.secure.then_some(agent_token),
                 deadline: rules::after(now, self.timeout),
                 on_deadline: self.lifecycle.on_timeout,
-                origin: sandboxo_zone_protocol::Origin::Image,
+                origin: base.origin,
             },
             timeout: self.timeout,
             metadata: self.metadata,

@@ -26,6 +26,7 @@ pub enum Field {
     Pids,
     User,
     Workdir,
+    Count,
 }
 
 impl Invalid {
@@ -41,6 +42,8 @@ pub const MAX_TIMEOUT: Duration = Duration::from_hours(30 * 24);
 const MAX_ENV_BYTES: usize = 64 * 1024;
 const MAX_METADATA_BYTES: usize = 64 * 1024;
 const MAX_ENTRIES: usize = 1024;
+/// Copies of one sandbox that are asked for at once.
+const MAX_COPIES: usize = 100;
 
 /// For a timeout that is set later, where zero means now.
 pub fn timeout(timeout: Duration) -> Result<(), Invalid> {
@@ -51,11 +54,19 @@ pub fn timeout(timeout: Duration) -> Result<(), Invalid> {
     Ok(())
 }
 
-pub(crate) fn first_timeout(asked: Duration) -> Result<(), Invalid> {
+pub fn first_timeout(asked: Duration) -> Result<(), Invalid> {
     if asked.is_zero() {
         return Err(Invalid::new(Field::Timeout, "must be greater than 0"));
     }
     timeout(asked)
+}
+
+pub fn copies(count: usize) -> Result<(), Invalid> {
+    if (1..=MAX_COPIES).contains(&count) {
+        Ok(())
+    } else {
+        Err(Invalid::new(Field::Count, format!("must be between 1 and {MAX_COPIES}")))
+    }
 }
 
 pub(crate) fn metadata(metadata: &BTreeMap<String, String>) -> Result<(), Invalid> {

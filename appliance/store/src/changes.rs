@@ -7,7 +7,8 @@
 use std::ops::Bound;
 
 use sandboxo_model::{
-    ApiKeyRecord, IdempotencyRecord, SandboxRecord, TeamRecord, TemplateRecord, ZoneRecord,
+    ApiKeyRecord, IdempotencyRecord, SandboxRecord, SnapshotRecord, TeamRecord, TemplateRecord,
+    ZoneRecord,
 };
 use sandboxo_zone_protocol::{ApiKeyId, SandboxId, TeamId, TemplateId, ZoneName};
 
@@ -33,6 +34,8 @@ pub enum Changed {
     SandboxRemoved(SandboxId),
     Template(Box<TemplateRecord>),
     TemplateRemoved(TemplateId),
+    Snapshot(Box<SnapshotRecord>),
+    SnapshotRemoved(TemplateId),
     Team(TeamRecord),
     TeamRemoved(TeamId),
     ApiKey(ApiKeyRecord),
@@ -70,6 +73,7 @@ fn kind(table: Table) -> Option<u8> {
         Table::ApiKeys => Some(4),
         Table::Zones => Some(5),
         Table::Idempotency => Some(6),
+        Table::Snapshots => Some(7),
         Table::EndedByTime
         | Table::IdempotencyByTime
         | Table::Changes
@@ -175,6 +179,8 @@ fn parse(sequence: &[u8], row: &[u8]) -> Result<Change, DecodeError> {
             Changed::IdempotencyRemoved { team, key }
         }
         (6, _) => Changed::Idempotency(IdempotencyRecord::decode(value)?),
+        (7, []) => Changed::SnapshotRemoved(parse_key(key)?),
+        (7, _) => Changed::Snapshot(Box::new(SnapshotRecord::decode(value)?)),
         _ => return Err(bad()),
     };
     Ok(Change { sequence, changed })

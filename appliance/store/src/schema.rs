@@ -19,6 +19,8 @@ pub enum Table {
     EndedByTime,
     /// Id → record. Removed when the template is deleted.
     Templates,
+    /// Id → record. Removed with the last of its builds.
+    Snapshots,
     /// Id → record.
     Teams,
     /// Id → record. Removed when the key is revoked.
@@ -38,11 +40,12 @@ pub enum Table {
 }
 
 impl Table {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Sandboxes,
         Self::EndedSandboxes,
         Self::EndedByTime,
         Self::Templates,
+        Self::Snapshots,
         Self::Teams,
         Self::ApiKeys,
         Self::Zones,
@@ -60,6 +63,7 @@ impl Table {
             Self::EndedSandboxes => "ended_sandboxes",
             Self::EndedByTime => "ended_sandboxes_by_time",
             Self::Templates => "templates",
+            Self::Snapshots => "snapshots",
             Self::Teams => "teams",
             Self::ApiKeys => "api_keys",
             Self::Zones => "zones",

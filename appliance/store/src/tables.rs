@@ -6,6 +6,7 @@ mod hex;
 pub(crate) mod idempotency;
 mod key;
 pub(crate) mod sandbox;
+mod snapshot;
 mod team;
 mod template;
 mod zone;

@@ -13,6 +13,8 @@ mod logs;
 #[cfg(test)]
 mod sleep;
 #[cfg(test)]
+mod snapshots;
+#[cfg(test)]
 mod templates;
 #[cfg(test)]
 mod world;

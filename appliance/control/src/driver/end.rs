@@ -66,7 +66,9 @@ impl Driver {
         self.kill = Some(Box::pin(async move {
             kill(&context, live.id).await;
             // A pause that was under way may have come before the kill.
-            if let Some(checkpoint) = live.record().phase.checkpoint() {
+            if let Some(checkpoint) = live.record().phase.checkpoint()
+                && !context.keeps(checkpoint, Some(live.id))
+            {
                 discard(&context, live.id, checkpoint).await;
             }
         }));
@@ -103,17 +105,7 @@ impl Driver {
             return;
         }
         for checkpoint in self.stale.drain(..) {
-            let (context, id) = (Arc::clone(&self.context), self.live.id);
-            drop(self.context.tasks.spawn("discard", |_stop| async move {
-                let told = timeout(context.config.zone_budget, context.zone.discard(checkpoint));
-                if let Err(error) = told.await.unwrap_or(Err(ZoneError::Unavailable)) {
-                    tracing::debug!(
-                        sandbox.id = %id,
-                        error = &error as &dyn std::error::Error,
-                        "a checkpoint is not discarded yet"
-                    );
-                }
-            }));
+            self.context.discard_later(checkpoint, Some(self.live.id));
         }
     }
 }

@@ -7,7 +7,7 @@ use sandboxo_model::{
     Phase, PhaseKind, SandboxRecord, Standing, decide::expiry::Refusals, lifecycle::Event,
 };
 use sandboxo_store::StoreError;
-use sandboxo_zone_protocol::{Checkpoint, EndReason, Kept, PauseError};
+use sandboxo_zone_protocol::{Checkpoint, EndReason, Kept, PauseError, SandboxId};
 use tokio::time::{sleep, timeout};
 
 use super::{
@@ -81,7 +81,9 @@ impl Driver {
     pub(super) fn ask_for_pause(&mut self, kept: Kept) {
         let (context, live) = (Arc::clone(&self.context), Arc::clone(&self.live));
         self.pausing.refusal = None;
-        self.pausing.flight = Some(Box::pin(async move { ask(&context, &live, kept).await }));
+        self.pausing.flight = Some(Box::pin(async move {
+            ask(&context, live.id, || context.zone.pause(live.id, kept)).await
+        }));
     }
 
     pub(super) async fn pause_answered(&mut self, answer: Result<Checkpoint, Unpaused>) {
@@ -144,16 +146,17 @@ impl Driver {
     }
 }
 
-async fn ask(
+/// `once`: a pause or a snapshot. Repeats it where that may help, as long as there is time.
+pub(crate) async fn ask<F: Future<Output = Result<Checkpoint, PauseError>>>(
     context: &Context,
-    live: &crate::index::Live,
-    kept: Kept,
+    id: SandboxId,
+    once: impl Fn() -> F,
 ) -> Result<Checkpoint, Unpaused> {
     let budget = context.config.pause_budget;
     let asked = timeout(budget, async {
         let mut unavailable = UNAVAILABLE.into_iter();
         loop {
-            let error = match context.zone.pause(live.id, kept).await {
+            let error = match once().await {
                 Ok(checkpoint) => return Ok(checkpoint),
                 Err(error) => error,
             };
@@ -168,9 +171,9 @@ async fn ask(
             };
             let Some(pause) = pause else {
                 tracing::warn!(
-                    sandbox.id = %live.id,
+                    sandbox.id = %id,
                     error = &error as &dyn std::error::Error,
-                    "the zone did not pause a sandbox"
+                    "the zone made no checkpoint of a sandbox"
                 );
                 return Err(error.into());
             };
@@ -178,7 +181,7 @@ async fn ask(
         }
     });
     asked.await.unwrap_or_else(|_elapsed| {
-        tracing::error!(sandbox.id = %live.id, ?budget, "the zone did not pause in time");
+        tracing::error!(sandbox.id = %id, ?budget, "the zone made no checkpoint in time");
         Err(Unpaused::TimedOut)
     })
 }

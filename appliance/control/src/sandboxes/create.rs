@@ -4,15 +4,16 @@
 use std::sync::Arc;
 
 use sandboxo_model::{
-    self as model, DeathReason, IdempotencyRecord, KillCause, NewSandbox, Phase, PhaseKind,
+    self as model, Base, DeathReason, IdempotencyRecord, KillCause, NewSandbox, Phase, PhaseKind,
     SandboxRecord, StartFailure, TemplateRecord, rules,
 };
 use sandboxo_store::Read as _;
 use sandboxo_zone_protocol::{SandboxId, TeamId, TemplateId};
-use tokio::sync::oneshot;
+use tokio::sync::{SemaphorePermit, oneshot};
 
 use crate::{
-    CreateError, Sandboxes, context::Context, driver::Driver, fingerprint, index::Live, tokens,
+    CreateError, Sandboxes, accounts::Source, checkpoints::Hold, context::Context, driver::Driver,
+    fingerprint, index::Live, tokens,
 };
 
 /// A process that is asked for more at once is asked for too much.
@@ -20,7 +21,10 @@ pub(super) const AT_ONCE: usize = 1024;
 
 /// What the first write of a sandbox checks and adds.
 pub(crate) struct Birth {
-    template: TemplateId,
+    /// Has to be there.
+    template: Option<TemplateId>,
+    /// Until the record says it.
+    hold: Option<Hold>,
     idempotency: Option<IdempotencyRecord>,
     /// Told instead of a birth, when the key has been used.
     repeat: oneshot::Sender<IdempotencyRecord>,
@@ -32,8 +36,8 @@ impl Birth {
         self,
         context: &Context,
         record: &Arc<SandboxRecord>,
-    ) -> Result<(), CreateError> {
-        let Self { template, idempotency, repeat } = self;
+    ) -> Result<Option<Hold>, CreateError> {
+        let Self { template, hold, idempotency, repeat } = self;
         let now = context.now();
         let record = Arc::clone(record);
         let used = context.store.write(move |tx| {
@@ -45,14 +49,16 @@ impl Birth {
                 tx.put_idempotency(&entry)?;
             }
             // It may have been deleted since it was looked up.
-            if tx.get::<TemplateRecord>(&template)?.is_none() {
+            if let Some(template) = template
+                && tx.get::<TemplateRecord>(&template)?.is_none()
+            {
                 return Err(CreateError::TemplateNotFound(template.to_string()));
             }
             tx.put_sandbox(&record);
             Ok(None)
         });
         match used.await? {
-            None => Ok(()),
+            None => Ok(hold),
             Some(used) => {
                 if repeat.send(used).is_err() { /* the caller has left */ }
                 Err(CreateError::IdempotencyInProgress)
@@ -73,13 +79,22 @@ impl Sandboxes {
     ) -> Result<Arc<SandboxRecord>, CreateError> {
         let context = &self.context;
         new.check()?;
-        let Some(template) = context.accounts.resolve(team, &new.template) else {
-            return Err(CreateError::TemplateNotFound(new.template));
+        let unknown = |text: &str| CreateError::TemplateNotFound(text.to_owned());
+        let Some(source) = context.accounts.source(team, &new.template) else {
+            return Err(unknown(&new.template));
         };
-        let Ok(_permit) = self.creates.try_acquire() else {
-            let limit = AT_ONCE as u64;
-            return Err(CreateError::LimitReached { what: "creates at once".into(), limit });
+        let (template, base, hold) = match source {
+            Source::Template(template) => (Some(template.id), Base::from(&*template), None),
+            Source::Snapshot { checkpoint, base } => {
+                let hold = context.checkpoints.hold(checkpoint);
+                // It may have been deleted since it was looked up.
+                if !context.accounts.has_checkpoint(checkpoint) {
+                    return Err(unknown(&new.template));
+                }
+                (None, base, Some(hold))
+            }
         };
+        let _permit = self.permit()?;
         let now = context.now();
         let info = context.zone.info();
         let id = SandboxId::random(info.region, context.zone_code, &*context.random);
@@ -94,7 +109,7 @@ impl Sandboxes {
         let record = new.record(model::Birth {
             id,
             team,
-            template: &template,
+            base,
             zone: info.name,
             agent_token: tokens::token(&*context.random),
             traffic_token: tokens::token(&*context.random),
@@ -104,7 +119,7 @@ impl Sandboxes {
 
         let (reply, born) = oneshot::channel();
         let (repeat, used) = oneshot::channel();
-        let birth = Birth { template: template.id, idempotency, repeat };
+        let birth = Birth { template, hold, idempotency, repeat };
         Driver::begin(context, Arc::new(record), birth, reply);
         match born.await {
             Ok(Ok(live)) => started(context, &live).await,
@@ -114,6 +129,27 @@ impl Sandboxes {
             },
             Err(_stopping) => Err(CreateError::ZoneUnavailable),
         }
+    }
+
+    /// One that needs nothing but what is held.
+    pub(super) async fn bear(
+        &self,
+        record: SandboxRecord,
+        hold: Hold,
+    ) -> Result<Arc<SandboxRecord>, CreateError> {
+        let _permit = self.permit()?;
+        let (reply, born) = oneshot::channel();
+        let (repeat, _never) = oneshot::channel();
+        let birth = Birth { template: None, hold: Some(hold), idempotency: None, repeat };
+        Driver::begin(&self.context, Arc::new(record), birth, reply);
+        let live = born.await.unwrap_or(Err(CreateError::ZoneUnavailable))?;
+        started(&self.context, &live).await
+    }
+
+    fn permit(&self) -> Result<SemaphorePermit<'_>, CreateError> {
+        let limit = AT_ONCE as u64;
+        let refused = || CreateError::LimitReached { what: "creates at once".into(), limit };
+        self.creates.try_acquire().map_err(|_all_taken| refused())
     }
 
     async fn repeat(
@@ -162,10 +198,10 @@ async fn started(context: &Context, live: &Live) -> Result<Arc<SandboxRecord>, C
 fn outcome(record: &SandboxRecord) -> Option<Result<(), CreateError>> {
     let failed = |failure: &StartFailure| match failure {
         // A template without its image is ours to repair.
-        StartFailure::ImageNotFound
-        | StartFailure::CheckpointLost
-        | StartFailure::CheckpointUnusable(_)
-        | StartFailure::Runtime => CreateError::Failed,
+        StartFailure::ImageNotFound | StartFailure::CheckpointLost | StartFailure::Runtime => {
+            CreateError::Failed
+        }
+        StartFailure::CheckpointUnusable(why) => CreateError::CheckpointUnusable(why.clone()),
         StartFailure::LimitReached { what, limit } => {
             CreateError::LimitReached { what: what.to_string(), limit: *limit }
         }

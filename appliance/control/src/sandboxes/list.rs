@@ -44,12 +44,12 @@ impl Sandboxes {
     fn template_id(&self, scope: Scope, text: &str) -> Option<sandboxo_zone_protocol::TemplateId> {
         let accounts = &self.context.accounts;
         match scope {
-            Scope::Team(team) => accounts.resolve(team, text).map(|template| template.id),
+            Scope::Team(team) => accounts.source(team, text).map(|source| source.id()),
             Scope::Operator => accounts
                 .read(|maps| maps.teams.keys().copied().collect::<Vec<_>>())
                 .into_iter()
-                .find_map(|team| accounts.resolve(team, text))
-                .map(|template| template.id),
+                .find_map(|team| accounts.source(team, text))
+                .map(|source| source.id()),
         }
     }
 }

@@ -12,8 +12,8 @@ use std::{
 };
 
 use sandboxo_zone_protocol::{
-    Checkpoint, CheckpointId, EndReason, Ended, OnDeadline, Origin, SandboxId, Timestamp,
-    ZoneReport, ZoneSandbox,
+    Checkpoint, CheckpointId, EndReason, Ended, OnDeadline, SandboxId, Timestamp, ZoneReport,
+    ZoneSandbox,
 };
 
 use crate::{Phase, SandboxRecord, rules};
@@ -100,9 +100,11 @@ pub enum BuryCause {
 /// A snapshot may be younger than the record that will want it.
 const SNAPSHOT_GRACE: Duration = Duration::from_mins(10);
 
-/// `records`: the live ones of this zone. `known_boot`: the boot id seen last.
+/// `records`: the live ones of this zone. `snapshots`: the checkpoints of recorded ones, read before
+/// the records. `known_boot`: the boot id seen last.
 pub fn plan<'a>(
     records: impl IntoIterator<Item = &'a SandboxRecord>,
+    snapshots: &BTreeSet<CheckpointId>,
     report: &ZoneReport,
     known_boot: Option<&str>,
     now: Timestamp,
@@ -117,6 +119,8 @@ pub fn plan<'a>(
     let restarted = known_boot.is_some_and(|known| known != report.boot_id);
     let lost = if restarted { BuryCause::ZoneRestarted } else { BuryCause::Missing };
 
+    let mut others = snapshots.clone();
+    others.extend(records.values().filter_map(|record| record.starts_from()));
     let mut pauses = BTreeMap::<_, Vec<_>>::new();
     for checkpoint in report.checkpoints.iter().filter(|it| it.is_pause) {
         pauses.entry(checkpoint.sandbox).or_default().push(*checkpoint);
@@ -129,6 +133,7 @@ pub fn plan<'a>(
         .filter_map(|id| match (records.get(&id), running.get(&id), ended.get(&id)) {
             (Some(record), observed, end) => {
                 let pauses = pauses.get(&id).map(Vec::as_slice).unwrap_or_default();
+                let pauses = Pauses { all: pauses, others: &others };
                 recorded(record, observed.copied(), end.copied(), pauses, lost, now)
             }
             (None, Some(_), _) => Some(Step::Kill { id, why: KillWhy::NoRecord }),
@@ -136,17 +141,25 @@ pub fn plan<'a>(
             (None, None, None) => None,
         })
         .collect();
-    let discards = unwanted(&records, &steps, &report.checkpoints, now);
+    let discards = unwanted(&records, others, &steps, &report.checkpoints, now);
     steps.extend(discards);
     steps.sort_by_key(Step::id);
     Plan { steps }
+}
+
+/// Of one sandbox.
+#[derive(Clone, Copy)]
+struct Pauses<'a> {
+    all: &'a [Checkpoint],
+    /// What others start from stays after the sandbox has gone on: it is no news of it.
+    others: &'a BTreeSet<CheckpointId>,
 }
 
 fn recorded(
     record: &SandboxRecord,
     observed: Option<&ZoneSandbox>,
     end: Option<&Ended>,
-    pauses: &[Checkpoint],
+    pauses: Pauses<'_>,
     lost: BuryCause,
     now: Timestamp,
 ) -> Option<Step> {
@@ -154,11 +167,11 @@ fn recorded(
     let told = |end: &Ended| Step::Bury { id, at: end.at, cause: BuryCause::Told(end.reason) };
     let gone = || end.map_or(Step::Bury { id, at: now, cause: lost }, told);
     let newest = |but: Option<CheckpointId>| {
-        let others = pauses.iter().filter(|it| Some(it.id) != but);
-        let newest = others.max_by_key(|it| (it.at, it.id));
+        let news = |it: &&Checkpoint| Some(it.id) != but && !pauses.others.contains(&it.id);
+        let newest = pauses.all.iter().filter(news).max_by_key(|it| (it.at, it.id));
         newest.map(|checkpoint| Step::Paused { id, checkpoint: *checkpoint })
     };
-    let has = |checkpoint| pauses.iter().any(|it| it.id == checkpoint);
+    let has = |checkpoint| pauses.all.iter().any(|it| it.id == checkpoint);
     match (&record.phase, observed) {
         (Phase::Starting { .. }, Some(_))
             if record.spec.deadline <= now && record.spec.on_deadline == OnDeadline::Kill =>
@@ -218,18 +231,13 @@ fn recorded(
 
 fn unwanted(
     records: &BTreeMap<SandboxId, &SandboxRecord>,
+    others: BTreeSet<CheckpointId>,
     steps: &[Step],
     checkpoints: &[Checkpoint],
     now: Timestamp,
 ) -> Vec<Step> {
     let mut wanted: BTreeSet<_> =
         records.values().filter_map(|record| record.phase.checkpoint()).collect();
-    wanted.extend(records.values().filter_map(|record| {
-        match (&record.phase, record.spec.origin) {
-            (Phase::Starting { .. }, Origin::Checkpoint { id, .. }) => Some(id),
-            _ => None,
-        }
-    }));
     for step in steps {
         if let Step::Paused { id, checkpoint } = step {
             if let Some(before) = records.get(id).and_then(|record| record.phase.checkpoint()) {
@@ -238,6 +246,7 @@ fn unwanted(
             wanted.insert(checkpoint.id);
         }
     }
+    wanted.extend(others);
     let old = |it: &Checkpoint| it.is_pause || rules::after(it.at, SNAPSHOT_GRACE) <= now;
     let unwanted = checkpoints.iter().filter(|it| !wanted.contains(&it.id) && old(it));
     unwanted.map(|it| Step::Discard { id: it.sandbox, checkpoint: it.id }).collect()

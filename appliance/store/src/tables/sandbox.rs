@@ -97,7 +97,7 @@ struct OriginRow {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum NetworkModeRow {
+pub(super) enum NetworkModeRow {
     Full,
     None,
 }
@@ -248,10 +248,7 @@ impl Record for SandboxRecord {
             hostname,
             user,
             workdir,
-            network_mode: match mode {
-                NetworkMode::Full => NetworkModeRow::Full,
-                NetworkMode::None => NetworkModeRow::None,
-            },
+            network_mode: mode.into(),
             allow,
             deny,
             agent_token,
@@ -310,10 +307,7 @@ impl Record for SandboxRecord {
             created_at,
             phase,
         } = codec::decode_only(1, bytes)?;
-        let mode = match network_mode {
-            NetworkModeRow::Full => NetworkMode::Full,
-            NetworkModeRow::None => NetworkMode::None,
-        };
+        let mode = network_mode.into();
         Ok(Self {
             id,
             team,
@@ -423,6 +417,24 @@ impl From<KeptRow> for Kept {
         match row {
             KeptRow::Memory => Self::Memory,
             KeptRow::Files => Self::Files,
+        }
+    }
+}
+
+impl From<NetworkMode> for NetworkModeRow {
+    fn from(mode: NetworkMode) -> Self {
+        match mode {
+            NetworkMode::Full => Self::Full,
+            NetworkMode::None => Self::None,
+        }
+    }
+}
+
+impl From<NetworkModeRow> for NetworkMode {
+    fn from(row: NetworkModeRow) -> Self {
+        match row {
+            NetworkModeRow::Full => Self::Full,
+            NetworkModeRow::None => Self::None,
         }
     }
 }

@@ -354,7 +354,7 @@ async fn a_new_sandbox_goes_round() {
     .record(sandboxo_model::Birth {
         id: sandbox(&random, dead(at(1))).id,
         team: template.team,
-        template: &template,
+        base: (&template).into(),
         zone: "local1".parse().unwrap(),
         agent_token: sandboxo_zone_protocol::Secret::new("a"),
         traffic_token: sandboxo_zone_protocol::Secret::new("t"),

@@ -1,12 +1,22 @@
 //! The table of `reconcile`, and that its plans come to an end.
 
 use proptest::prelude::*;
-use sandboxo_zone_protocol::{Capacity, Kept};
+use sandboxo_zone_protocol::{Capacity, Kept, Origin};
 
 use super::*;
 use crate::{DeathReason, KillCause, sample};
 
 const NOW: i64 = 100;
+
+/// Without snapshots.
+fn plan<'a>(
+    records: impl IntoIterator<Item = &'a SandboxRecord>,
+    report: &ZoneReport,
+    known_boot: Option<&str>,
+    now: Timestamp,
+) -> Plan {
+    super::plan(records, &BTreeSet::new(), report, known_boot, now)
+}
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -267,6 +277,44 @@ fn snapshots_are_kept_for_what_starts_from_them_and_go_after_a_while() {
     assert_eq!(plan([&started], &snapshot, None, later).steps, [discard, deliver]);
     started.spec.origin = Origin::Checkpoint { id: checkpoint(7), reboot: false };
     assert_eq!(plan([&started], &snapshot, None, later).steps, [deliver]);
+}
+
+#[test]
+fn what_a_snapshot_needs_stays_and_is_no_news() {
+    let later = at(7 + 10 * 60);
+    let snapshots = BTreeSet::from([checkpoint(7)]);
+    let told = |record: &SandboxRecord, lines: &[&str]| {
+        let plan = super::plan([record], &snapshots, &report(lines), Some("b"), later);
+        plan.to_string()
+    };
+    for (why, line, observed, expected) in [
+        ("of nobody", "2 running 900", &["2 runs 900", "1 shot 7"][..], "nothing to do"),
+        ("of a pause long ago", "1 running 900", &["1 runs 900", "1 slept 7"], "nothing to do"),
+        (
+            "of a pause long ago, and it is gone",
+            "1 running 900",
+            &["1 slept 7"],
+            "1 × bury (no trace of it)",
+        ),
+        ("of its own pause", "1 paused 7", &["1 slept 7"], "nothing to do"),
+        ("of a killed one", "1 dead 0", &["1 slept 7"], "nothing to do"),
+        (
+            "and another pause came after",
+            "1 running 900",
+            &["1 slept 7", "1 slept 8"],
+            "1 × record the pause (the zone has its checkpoint)",
+        ),
+    ] {
+        assert_eq!(told(&record(line), observed), expected, "{why}");
+    }
+    // A copy that is yet to start needs it as much.
+    let mut copy = record("2 starting 900");
+    (copy.spec.deadline, copy.spec.origin) =
+        (at(900), Origin::Checkpoint { id: checkpoint(7), reboot: false });
+    let original = record("1 running 900");
+    let steps = plan([&original, &copy], &report(&["1 slept 7"]), Some("b"), later).steps;
+    let bury = Step::Bury { id: id(1), at: later, cause: BuryCause::Missing };
+    assert_eq!(steps, [bury, Step::Deliver { id: id(2) }]);
 }
 
 #[test]
