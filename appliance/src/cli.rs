@@ -13,6 +13,7 @@ mod history;
 mod keys;
 mod pages;
 mod sandboxes;
+mod snapshots;
 mod target;
 mod templates;
 mod terminal;
@@ -53,6 +54,9 @@ pub(crate) enum Command {
     /// What sandboxes start from
     #[command(subcommand)]
     Template(Template),
+    /// Moments of sandboxes, to start others from
+    #[command(subcommand)]
+    Snapshot(Snapshot),
     /// API keys of clients
     #[command(subcommand)]
     Key(Key),
@@ -97,8 +101,23 @@ pub(crate) enum Sandbox {
     Pause(sandboxes::Pause),
     /// Let paused ones go on
     Resume(sandboxes::Resume),
+    /// Start copies that go on from where it is
+    Fork(snapshots::Fork),
     /// End them
     Kill(sandboxes::Kill),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Snapshot {
+    /// Take one of a sandbox, which goes on, and print its id
+    Create(snapshots::Create),
+    /// List them, newest first
+    Ls(snapshots::Ls),
+    /// Delete one; what has started from it goes on
+    Rm {
+        /// Its id or name
+        snapshot: String,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -178,6 +197,10 @@ pub(crate) async fn run(context: Context, command: Command) -> Result<ExitCode> 
         Command::Sandbox(Sandbox::Resume(resume)) => {
             return sandboxes::resume(&context, resume).await;
         }
+        Command::Sandbox(Sandbox::Fork(fork)) => return snapshots::fork(&context, fork).await,
+        Command::Snapshot(Snapshot::Create(create)) => snapshots::create(&context, create).await?,
+        Command::Snapshot(Snapshot::Ls(ls)) => snapshots::ls(&context, ls).await?,
+        Command::Snapshot(Snapshot::Rm { snapshot }) => snapshots::rm(&context, &snapshot).await?,
         Command::Sandbox(Sandbox::Kill(kill)) => return sandboxes::kill(&context, kill).await,
         Command::Sandbox(Sandbox::Logs(logs)) => history::logs(&context, logs).await?,
         Command::Sandbox(Sandbox::Metrics(metrics)) => history::metrics(&context, metrics).await?,

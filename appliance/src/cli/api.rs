@@ -1,6 +1,6 @@
 //! The E2B surface as the command line uses it, and how its refusals read.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -73,6 +73,34 @@ impl Target {
         }
         good(answer).await?;
         Ok(true)
+    }
+}
+
+/// A whole list, page by page.
+pub(crate) async fn pages<T: DeserializeOwned>(
+    target: &Target,
+    path: &str,
+    filters: &[(&str, String)],
+) -> Result<Vec<T>> {
+    let mut listed = Vec::new();
+    let mut next: Option<String> = None;
+    loop {
+        let mut query = vec![("limit", "100".to_owned())];
+        query.extend_from_slice(filters);
+        query.extend(next.take().map(|token| ("nextToken", token)));
+        let request = target.ask(Method::GET, path)?.query(&query);
+        let answer = good(reached(request.send().await)?).await?;
+        let token = answer.headers().get("X-Next-Token").and_then(|token| token.to_str().ok());
+        let token = token.filter(|token| !token.is_empty()).map(str::to_owned);
+        let page: Vec<T> = json(Ok(answer)).await?;
+        if token.is_some() && page.is_empty() {
+            bail!("the server's list does not end");
+        }
+        listed.extend(page);
+        match token {
+            Some(token) => next = Some(token),
+            None => return Ok(listed),
+        }
     }
 }
 

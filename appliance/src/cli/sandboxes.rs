@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, process::ExitCode};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use reqwest::Method;
 use serde_json::json;
 
@@ -187,30 +187,12 @@ pub(crate) async fn kill(context: &Context, kill: Kill) -> Result<ExitCode> {
     Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Page by page.
 async fn all(target: &Target, metadata: &[Pair]) -> Result<Vec<Sandbox>> {
-    let mut listed = Vec::new();
-    let mut next: Option<String> = None;
-    loop {
-        let mut query = vec![("limit", "100".to_owned())];
-        if !metadata.is_empty() {
-            query.push(("metadata", encode_metadata(metadata)));
-        }
-        query.extend(next.take().map(|token| ("nextToken", token)));
-        let request = target.ask(Method::GET, "/v2/sandboxes")?.query(&query);
-        let answer = api::good(api::reached(request.send().await)?).await?;
-        let token = answer.headers().get("X-Next-Token").and_then(|token| token.to_str().ok());
-        let token = token.filter(|token| !token.is_empty()).map(str::to_owned);
-        let page: Vec<Sandbox> = api::json(Ok(answer)).await?;
-        if token.is_some() && page.is_empty() {
-            bail!("the server's list does not end");
-        }
-        listed.extend(page);
-        match token {
-            Some(token) => next = Some(token),
-            None => return Ok(listed),
-        }
+    let mut query = Vec::new();
+    if !metadata.is_empty() {
+        query.push(("metadata", encode_metadata(metadata)));
     }
+    api::pages(target, "/v2/sandboxes", &query).await
 }
 
 /// The surface decodes a pair twice after the query's own decoding.
