@@ -31,7 +31,8 @@ pub trait Zone: Send + Sync {
     /// success. Dropping the future does not stop it.
     async fn pause(&self, id: SandboxId, kept: Kept) -> Result<Checkpoint, PauseError>;
 
-    /// As a pause, and the sandbox goes on from there; connections to it are cut. With
+    /// As a pause, and the sandbox goes on from there; connections to it are cut. One that can't go
+    /// on is paused with it, which the checkpoint says. With
     /// [`Kept::Files`] its processes end only in what starts from the checkpoint.
     async fn snapshot(&self, id: SandboxId, kept: Kept) -> Result<Checkpoint, PauseError>;
 

@@ -90,7 +90,13 @@ impl Driver {
         self.pausing.flight = None;
         let at = self.context.now();
         match answer {
-            Ok(checkpoint) => self.zone_paused(checkpoint).await,
+            Ok(checkpoint) => {
+                self.zone_paused(checkpoint).await;
+                if self.live.record().phase.kind() == PhaseKind::Pausing {
+                    // Of a pause long ago: it has ended since.
+                    self.context.nudge_zone.notify_one();
+                }
+            }
             Err(Unpaused::Ended) => {
                 self.fact(Event::Ended { at, reason: EndReason::CheckpointFailed }).await;
             }
@@ -115,7 +121,10 @@ impl Driver {
     /// Whether it was asked for or not.
     pub(super) async fn zone_paused(&mut self, checkpoint: Checkpoint) {
         let Checkpoint { id, kept, at, .. } = checkpoint;
-        if self.left.contains(&id) {
+        // Others start only from what is recorded as its pause already.
+        let of_others = self.live.record().phase.checkpoint() != Some(id)
+            && self.context.keeps(id, Some(self.live.id));
+        if self.left.contains(&id) || of_others {
             return;
         }
         self.fact(Event::Paused { at, checkpoint: id, kept }).await;

@@ -91,6 +91,8 @@ impl Sandboxes {
     ) -> Result<Option<Taken>, CheckpointError> {
         let (context, id) = (&self.context, live.id);
         let refusal = match ask(context, id, || context.zone.snapshot(id, kept)).await {
+            // It could not go on, so that is its pause now: taken as any once it is recorded as such.
+            Ok(made) if made.is_pause => return self.moved(live, &record).await,
             Ok(made) => {
                 let hold = context.checkpoints.hold(made.id);
                 return Ok(Some(Taken { record, checkpoint: made.id, kept: made.kept, hold }));
@@ -98,18 +100,7 @@ impl Sandboxes {
             Err(refusal) => refusal,
         };
         Err(match refusal {
-            Unpaused::NotFound => {
-                // What has become of it is told soon, if not yet.
-                let moved = live.until(|now| now.phase.kind() != record.phase.kind());
-                return match timeout(context.config.zone_budget, moved).await {
-                    Ok(_) => Ok(None),
-                    Err(_elapsed) => {
-                        context.nudge_zone.notify_one();
-                        Err(CheckpointError::NotFound(id))
-                    }
-                };
-            }
-            Unpaused::AlreadyPaused => return Ok(None),
+            Unpaused::NotFound | Unpaused::AlreadyPaused => return self.moved(live, &record).await,
             Unpaused::Busy => CheckpointError::Busy,
             Unpaused::DiskFull => CheckpointError::DiskFull,
             Unpaused::AgentUnresponsive => CheckpointError::AgentUnresponsive,
@@ -124,5 +115,19 @@ impl Sandboxes {
                 CheckpointError::ZoneUnavailable
             }
         })
+    }
+
+    /// What has become of it is told soon, if not yet.
+    async fn moved(
+        &self,
+        live: &Live,
+        record: &SandboxRecord,
+    ) -> Result<Option<Taken>, CheckpointError> {
+        let moved = live.until(|now| now.phase.kind() != record.phase.kind());
+        if timeout(self.context.config.zone_budget, moved).await.is_err() {
+            self.context.nudge_zone.notify_one();
+            return Err(CheckpointError::Failed);
+        }
+        Ok(None)
     }
 }

@@ -232,6 +232,36 @@ async fn one_of_a_paused_sandbox_is_what_it_goes_on_from() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_sandbox_that_can_not_go_on_is_paused_and_its_snapshot_is_taken() {
+    let world = World::new().await;
+    let sandboxes = &world.control.sandboxes;
+    let id = world.create().await.id;
+    world.zone.pause_at_next_snapshot();
+    let snapshot = world.snapshot(id, None).await;
+    assert_eq!(world.record(id).await.phase.kind(), PhaseKind::Paused);
+    assert_eq!(world.checkpoints().len(), 1);
+    sandboxes.create(world.team, of(&snapshot)).await.unwrap();
+    sandboxes.resume(world.team, id, Duration::from_mins(5), false, None).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_snapshot_keeps_of_an_old_pause_is_no_news_of_the_sandbox() {
+    let mut world = World::new().await;
+    let id = world.create().await.id;
+    world.control.sandboxes.pause(world.team, id, Kept::Memory).await.unwrap();
+    world.snapshot(id, None).await;
+    let five = Duration::from_mins(5);
+    world.control.sandboxes.resume(world.team, id, five, false, None).await.unwrap();
+    world.restart().await;
+    world.zone.forget(id);
+    // The zone has that pause of it, and nothing else.
+    let paused = world.control.sandboxes.pause(world.team, id, Kept::Memory).await;
+    assert!(matches!(paused, Err(sandboxo_control::PauseError::Ended)), "{paused:?}");
+    world.dead(id).await;
+    assert_eq!(world.checkpoints().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn deleting_takes_nothing_from_a_paused_sandbox() {
     let world = World::new().await;
     let sandboxes = &world.control.sandboxes;

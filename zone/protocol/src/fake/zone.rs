@@ -40,6 +40,8 @@ struct State {
     checkpoints: BTreeMap<CheckpointId, Checkpoint>,
     random: SeededRandom,
     failing_pauses: VecDeque<PauseError>,
+    /// Does not go on after its next snapshot.
+    pausing_snapshot: bool,
     images: BTreeSet<ImageDigest>,
     warm: BTreeSet<Shape>,
     notices: BTreeMap<SandboxId, Vec<Notice>>,
@@ -119,6 +121,7 @@ impl FakeZone {
             checkpoints: BTreeMap::new(),
             random: SeededRandom::new(1),
             failing_pauses: VecDeque::new(),
+            pausing_snapshot: false,
             images: BTreeSet::new(),
             warm: BTreeSet::new(),
             notices: BTreeMap::new(),
@@ -151,6 +154,11 @@ impl FakeZone {
     /// it goes on.
     pub fn fail_next_pause(&self, error: PauseError) {
         self.change(|state| state.failing_pauses.push_back(error));
+    }
+
+    /// After the next snapshot its sandbox can't go on, and is paused with it.
+    pub fn pause_at_next_snapshot(&self) {
+        self.change(|state| state.pausing_snapshot = true);
     }
 
     /// Creates, pauses and snapshots wait until [`Self::release`].
@@ -526,6 +534,9 @@ impl Zone for FakeZone {
         self.change(|state| {
             if !state.running.contains_key(&id) {
                 return Err(PauseError::NotFound);
+            }
+            if std::mem::take(&mut state.pausing_snapshot) {
+                return state.pause(id, kept, at).ok_or(PauseError::NotFound);
             }
             Ok(state.checkpoint(id, kept, at, false))
         })
