@@ -69,6 +69,7 @@ const RETRIES: [Duration; 4] = [
     Duration::from_millis(400),
 ];
 
+const HEALTH: &str = "/health";
 /// The agent's routes that are for its zone only.
 const ZONE_ONLY: [&str; 7] =
     ["/init", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade"];
@@ -245,7 +246,17 @@ impl FrontDoor {
         };
         if port == AGENT_PORT {
             let route = path.split_once('?').map_or(path, |(route, _query)| route);
-            return if ZONE_ONLY.contains(&route) { Err(Failure::AgentRoute) } else { Ok(lookup) };
+            if ZONE_ONLY.contains(&route) {
+                return Err(Failure::AgentRoute);
+            }
+            // Clients ask this to know whether it runs, and soon it will not.
+            if let Lookup::Pausing(record) = &lookup
+                && route == HEALTH
+                && !record.auto_resume
+            {
+                return Ok(Lookup::Paused(Arc::clone(record)));
+            }
+            return Ok(lookup);
         }
         if let Some(token) = &record.ingress.traffic_token {
             let given = headers.get(TRAFFIC_TOKEN).ok_or(Failure::TrafficTokenMissing)?;

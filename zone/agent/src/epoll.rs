@@ -66,16 +66,16 @@ extern "C" fn epoll_ctl(
     file: c_int,
     event: *mut epoll_event,
 ) -> c_int {
+    let ends = operation == libc::EPOLL_CTL_DEL;
+    if !ends {
+        // Before the kernel knows: another thread may be told of it at once.
+        // SAFETY: the caller has put it there for the kernel.
+        IN_FORCE.lock().put(file, unsafe { (*event).u64 });
+    }
     // SAFETY: the kernel checks all of it, and reads the event that the caller points to.
     let done = unsafe { libc::syscall(libc::SYS_epoll_ctl, instance, operation, file, event) };
-    if done == 0 {
-        let mut in_force = IN_FORCE.lock();
-        if operation == libc::EPOLL_CTL_DEL {
-            in_force.remove(file);
-        } else {
-            // SAFETY: the kernel has just read it.
-            in_force.put(file, unsafe { (*event).u64 });
-        }
+    if ends == (done == 0) {
+        IN_FORCE.lock().remove(file);
     }
     // Zero or -1.
     i32::try_from(done).unwrap_or(-1)

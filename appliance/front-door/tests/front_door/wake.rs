@@ -181,6 +181,35 @@ async fn pausing_right_now_is_waited_for_or_told_by_the_way_in() {
     tokio::join!(world.pause(record.id), ask);
 }
 
+/// Clients poll it to see a pause through.
+#[tokio::test]
+async fn the_health_of_one_that_traffic_does_not_wake_is_gone_as_soon_as_it_pauses() {
+    let world = World::new().await;
+    let sleeps = Lifecycle { auto_resume: false, ..WAKES };
+    let record = world.create_with(NetworkAsked::default(), sleeps).await;
+    let label = record.id.label();
+    world.zone.hold();
+    let ask = async {
+        let moving = |id| matches!(world.control.sandboxes.lookup(id), Lookup::Pausing(_));
+        within(async {
+            while !moving(record.id) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let [header, host, _] = ways(&label, AGENT);
+        for headers in [header, host] {
+            let answer = world.ask("GET /health", &borrow(&headers)).await;
+            assert_eq!(answer.status, 502, "{headers:?}");
+            assert!(answer.text().contains("was not found"), "{answer:?}");
+            let answer = world.ask("GET /envs", &borrow(&headers)).await;
+            assert_eq!(answer.status, 503, "{headers:?}");
+        }
+        world.zone.release();
+    };
+    tokio::join!(world.pause(record.id), ask);
+}
+
 #[tokio::test(start_paused = true)]
 async fn resume_failure_and_timeout_are_told_by_the_way_in() {
     let runtime = || ScriptedCreate::Fail(CreateError::Runtime("x".into()));
