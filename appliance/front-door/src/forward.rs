@@ -19,6 +19,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::{
     body::{Download, Moved, Upload},
     header,
+    last_words::LastWords,
     refusal::Failure,
 };
 
@@ -57,7 +58,9 @@ pub(crate) async fn forward(
     permit: OwnedSemaphorePermit,
 ) -> Result<Response<Body>, Failure> {
     let moved = Moved::new();
-    let handshake = http1::Builder::new().max_headers(MAX_HEADERS).handshake(TokioIo::new(stream));
+    let handshake = http1::Builder::new()
+        .max_headers(MAX_HEADERS)
+        .handshake(TokioIo::new(LastWords::new(stream)));
     let (mut sender, connection) = handshake.await.map_err(|error| failure_of(&error))?;
     let gone = inside.gone();
     inside.tasks.spawn("sandbox connection", |stop| async move {

@@ -12,6 +12,7 @@ mod forward;
 pub mod fuzz;
 mod header;
 mod host;
+mod last_words;
 mod refusal;
 mod serve;
 mod signature;

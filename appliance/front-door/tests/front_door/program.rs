@@ -33,6 +33,9 @@ pub(crate) const LOST: u16 = 87;
 /// Takes a request's head and says what the test wrote for it.
 pub(crate) const SCRIPTED: u16 = 88;
 
+/// Takes a request's head, says what the test wrote for it, and closes.
+pub(crate) const HASTY: u16 = 89;
+
 /// The test's hand in the programs.
 pub(crate) struct Programs {
     tasks: Tasks,
@@ -103,6 +106,11 @@ impl Programs {
                     stream.write_all(b"HTTP/1.0 200 OK\r\n\r\npart").await.unwrap();
                     // Until the other side is gone.
                     stream.read_to_end(&mut Vec::new()).await.unwrap();
+                }
+                HASTY => {
+                    let mut stream = head(stream).await;
+                    let answer = *this.script.borrow();
+                    stream.write_all(answer).await.unwrap();
                 }
                 SCRIPTED => {
                     let mut stream = head(stream).await;

@@ -5,7 +5,7 @@ use sandboxo_model::NetworkAsked;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::{
-    program::HTTP,
+    program::{HASTY, HTTP, SILENT},
     world::{World, host, read_until, within},
 };
 
@@ -47,6 +47,27 @@ async fn an_upload_of_unknown_length_passes() {
     client.write_all(b"0\r\n\r\n").await.unwrap();
     let answer = read_until(&mut client, "\r\n\r\n4194304").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+}
+
+/// A program that refuses an upload reads none of it.
+#[tokio::test]
+async fn an_answer_is_heard_though_the_request_could_not_be_said_to_its_end() {
+    let world = World::new().await;
+    let reason = "no room ".repeat(5000);
+    let length = reason.len();
+    let answer = format!("HTTP/1.1 507 Full\r\ncontent-length: {length}\r\n\r\n{reason}");
+    world.programs.script(answer.leak());
+    // More than a stream takes unread, and less than the door reads of a refused request.
+    let upload = "x".repeat(200 << 10);
+    for _again in 0..8 {
+        let host = world.host(HASTY);
+        let answer = within(world.send("POST /files", &[("host", &host)], &upload)).await;
+        assert_eq!((answer.status, answer.text() == reason), (507, true));
+    }
+    // One that closes without a word has still not answered.
+    let host = world.host(SILENT);
+    let answer = within(world.send("POST /files", &[("host", &host)], &upload)).await;
+    assert_eq!(answer.status, 502, "{answer:?}");
 }
 
 #[tokio::test]
