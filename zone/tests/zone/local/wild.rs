@@ -1,8 +1,9 @@
 //! Agents that turn against their zone after the claim.
 
-use std::{fs, path::PathBuf, process::Command, time::Duration};
+use std::{fs, process::Command, time::Duration};
 
-use sandboxo_zone_protocol::{EndReason, Zone};
+use sandboxo_zone_protocol::{EndReason, ImageDigest, Zone};
+use sha2::{Digest as _, Sha256};
 
 use super::world::{World, import_busybox, is_well, neighbor, next_end, spec};
 
@@ -48,27 +49,23 @@ int main(void) {
 }
 "#;
 
-/// Into the place of the agent, for sandboxes that start from now on.
+/// Into the place of the zone's copy of the agent, for sandboxes that start from now on.
 fn replace_agent(world: &World, wild: &str) {
+    let digest = Sha256::digest(fs::read(&world.config.agent).unwrap());
+    let copy =
+        world.path("state/programs").join(ImageDigest::from_bytes(digest.into()).to_string());
+    assert!(copy.exists(), "{copy:?}");
     let (source, program) = (world.path("wild.c"), world.path("wild"));
     fs::write(&source, AGENT).unwrap();
     let mut compiler = Command::new("cc");
     compiler.args(["-static", "-O1", "-w", &format!("-DWILD={wild}"), "-o"]);
     assert!(compiler.arg(&program).arg(&source).status().unwrap().success());
-    fs::rename(program, world.path("agent")).unwrap();
-}
-
-fn with_own_agent() -> World {
-    let mut world = World::new();
-    let own: PathBuf = world.path("agent");
-    fs::copy(&world.config.agent, &own).unwrap();
-    world.config.agent = own;
-    world
+    fs::rename(program, copy).unwrap();
 }
 
 #[tokio::test]
 async fn an_agent_that_leaves_or_breaks_the_rules_is_lost_and_nobody_else() {
-    let mut world = with_own_agent();
+    let mut world = World::new();
     let zone = world.start().await;
     let image = import_busybox(&zone).await;
     let neighbor = neighbor(&zone, &spec(image)).await;
@@ -94,7 +91,7 @@ async fn an_agent_that_leaves_or_breaks_the_rules_is_lost_and_nobody_else() {
 /// Frames that a zone has to bear with: what comes for a stream that it has closed.
 #[tokio::test]
 async fn an_agent_that_floods_costs_its_own_sandbox_at_most() {
-    let mut world = with_own_agent();
+    let mut world = World::new();
     let zone = world.start().await;
     let image = import_busybox(&zone).await;
     let neighbor = neighbor(&zone, &spec(image)).await;
