@@ -86,6 +86,12 @@ pub(crate) struct Room<'a> {
     mib: u64,
 }
 
+impl Room<'_> {
+    pub(crate) fn mib(&self) -> u64 {
+        self.mib
+    }
+}
+
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.checkpoints.state.lock().promised_mib -= self.mib;

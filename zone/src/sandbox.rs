@@ -372,12 +372,16 @@ impl Task {
         // The end before the deed: a zone that dies in between finds a slot whose end is known.
         self.shared.ledger.write_down(&ended);
         crashpoint(Point::EndWritten);
-        if timeout(GONE_WITHIN, living.connected.finish()).await.is_err() {
-            tracing::warn!(sandbox.id = %self.id, "its processes are left to the janitor");
-        }
+        self.finish(living.connected).await;
         crashpoint(Point::EndFinished);
         self.shared.ledger.ended(ended);
         crashpoint(Point::EndTold);
+    }
+
+    async fn finish(&self, connected: Connected) {
+        if timeout(GONE_WITHIN, connected.finish()).await.is_err() {
+            tracing::warn!(sandbox.id = %self.id, "its processes are left to the janitor");
+        }
     }
 
     async fn watch(&mut self, living: &mut Living, stop: &Stop) -> Over {

@@ -13,10 +13,10 @@ use super::{Life, Living, Over, PauseReply, Task, answer_pause};
 use crate::{
     bringup::{BringUpError, Restore, bring_up},
     cgroup::Weight,
-    checkpoint::{Description, NoRoom},
+    checkpoint::{Description, NoRoom, Room},
     disk,
     fault::is_full,
-    keeper::{Launch, Stdin},
+    keeper::{CallError, Launch, Stdin},
     process::kill_now,
     runsc::Runsc,
 };
@@ -34,6 +34,14 @@ pub(super) enum Failed {
     /// It goes on as if nobody had asked.
     Refused(PauseError),
     Ended(EndReason),
+}
+
+/// How runsc's call ended.
+enum Called {
+    Saved,
+    Failed(BringUpError),
+    /// Nobody came to say it. What it wrote does, if its sandbox ends within this time.
+    Unknown(BringUpError, Duration),
 }
 
 impl Failed {
@@ -90,12 +98,16 @@ impl Task {
         let bytes = living.to_be_saved(end_processes).map_err(Failed::internal)?;
         let free_mib = disk::free_mib(host.layout.state()).map_err(Failed::internal)?;
         let free_mib = free_mib.saturating_sub(host.limits.disk_reserve_mib);
-        let _room =
+        let room =
             host.checkpoints.room(bytes, free_mib).map_err(|NoRoom { needed_mib, free_mib }| {
                 Failed::Refused(PauseError::DiskFull { needed_mib, free_mib })
             })?;
-        let Ok(_one_of_few) = timeout(SAVE_TIMEOUT, host.starts.acquire()).await else {
-            return Err(Failed::Refused(PauseError::Busy));
+        let _one_of_few = tokio::select! {
+            turn = timeout(SAVE_TIMEOUT, host.starts.acquire()) => match turn {
+                Ok(turn) => turn,
+                Err(_late) => return Err(Failed::Refused(PauseError::Busy)),
+            },
+            () = self.kill.cancelled() => return Err(Failed::Ended(EndReason::Killed)),
         };
         if let Err(error) = living.connected.quiesce(end_processes).await {
             tracing::warn!(
@@ -106,7 +118,7 @@ impl Task {
             living.connected.go_on().await;
             return Err(Failed::Refused(PauseError::AgentUnresponsive));
         }
-        let saved = self.save(living, &runsc, kept, is_pause).await;
+        let saved = self.save(living, &runsc, &room, kept, is_pause).await;
         if let Err(Failed::Refused(_)) = &saved {
             living.connected.go_on().await;
         }
@@ -117,6 +129,7 @@ impl Task {
         &self,
         living: &mut Living,
         runsc: &Runsc,
+        room: &Room<'_>,
         kept: Kept,
         is_pause: bool,
     ) -> Result<Description, Failed> {
@@ -124,11 +137,12 @@ impl Task {
         let holdings = &mut living.connected.holdings;
         let paths = holdings.paths.clone();
         let id = CheckpointId::random(&*host.random);
+        let needed_mib = room.mib();
         let refused = |error: std::io::Error| {
             host.checkpoints.give_up(id);
             if is_full(&error) {
-                let no_room = PauseError::DiskFull { needed_mib: 0, free_mib: 0 };
-                return Failed::Refused(no_room);
+                let free_mib = disk::free_mib(host.layout.state()).unwrap_or(0);
+                return Failed::Refused(PauseError::DiskFull { needed_mib, free_mib });
             }
             Failed::internal(error)
         };
@@ -163,19 +177,19 @@ impl Task {
             binds: Vec::new(),
             processors: Vec::new(),
         };
-        let called = match host.keeper.spawn(launch).await {
+        let mut called = match host.keeper.spawn(launch).await {
             Ok(spawned) => tokio::select! {
                 status = timeout(SAVE_TIMEOUT, host.keeper.wait(spawned.pid)) => match status {
-                    Ok(Ok(status)) if status.success() => Ok(()),
-                    Ok(Ok(status)) => Err(BringUpError::Runsc {
+                    Ok(Ok(status)) if status.success() => Called::Saved,
+                    Ok(Ok(status)) => Called::Failed(BringUpError::Runsc {
                         status,
                         said: holdings.checkpoint_said(),
                     }),
-                    Ok(Err(lost)) => Err(BringUpError::Wait(lost)),
+                    Ok(Err(lost)) => Called::Unknown(BringUpError::Wait(lost), SAVE_TIMEOUT),
                     Err(_late) => {
                         kill_now(spawned.pid);
                         let said = holdings.checkpoint_said();
-                        Err(BringUpError::TimedOut(SAVE_TIMEOUT, said))
+                        Called::Unknown(BringUpError::TimedOut(SAVE_TIMEOUT, said), ENDS_WITHIN)
                     }
                 },
                 () = self.kill.cancelled() => {
@@ -184,23 +198,45 @@ impl Task {
                     return Err(Failed::Ended(EndReason::Killed));
                 }
             },
-            Err(error) => Err(BringUpError::Keeper(error)),
-        };
-        let has_ended = timeout(ENDS_WITHIN, living.connected.process.ended()).await.is_ok();
-        crashpoint(Point::CheckpointSaved);
-        match called {
-            Ok(()) => {}
-            Err(error) if has_ended => {
-                tracing::error!(
-                    sandbox.id = %self.id,
-                    error = &error as &dyn std::error::Error,
-                    "a checkpoint failed, and its sandbox has ended of it"
-                );
-                host.checkpoints.give_up(id);
-                return Err(Failed::Ended(EndReason::CheckpointFailed));
+            Err(error @ (CallError::Lost | CallError::TimedOut)) => {
+                Called::Unknown(BringUpError::Keeper(error), SAVE_TIMEOUT)
             }
-            Err(error) => {
+            Err(error) => Called::Failed(BringUpError::Keeper(error)),
+        };
+        let ends_within = match &called {
+            Called::Saved | Called::Failed(_) => ENDS_WITHIN,
+            Called::Unknown(_, within) => *within,
+        };
+        let has_ended = tokio::select! {
+            ended = timeout(ends_within, living.connected.process.ended()) => ended.is_ok(),
+            () = self.kill.cancelled() => {
                 host.checkpoints.give_up(id);
+                return Err(Failed::Ended(EndReason::Killed));
+            }
+        };
+        crashpoint(Point::CheckpointSaved);
+        if let Called::Unknown(error, _) = &called
+            && has_ended
+        {
+            tracing::warn!(
+                sandbox.id = %self.id,
+                error = error as &dyn std::error::Error,
+                "nobody said how a checkpoint ended"
+            );
+            called = Called::Saved;
+        }
+        match called {
+            Called::Saved => {}
+            Called::Failed(error) | Called::Unknown(error, _) => {
+                host.checkpoints.give_up(id);
+                if has_ended {
+                    tracing::error!(
+                        sandbox.id = %self.id,
+                        error = &error as &dyn std::error::Error,
+                        "a checkpoint failed, and its sandbox has ended of it"
+                    );
+                    return Err(Failed::Ended(EndReason::CheckpointFailed));
+                }
                 let forgotten = living.connected.holdings.record(|slot| slot.saving = None);
                 return Err(match forgotten {
                     Ok(()) => Failed::internal(error),
@@ -231,7 +267,7 @@ impl Task {
         description: Description,
         reply: Option<PauseReply>,
     ) {
-        living.connected.finish().await;
+        self.finish(living.connected).await;
         self.leave();
         let checkpoint = description.told();
         let checkpoints = &self.shared.host.checkpoints;
@@ -304,7 +340,7 @@ impl Task {
                 *known = end;
             }
         });
-        before.finish().await;
+        self.finish(before).await;
         Ok(())
     }
 }

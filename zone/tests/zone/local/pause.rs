@@ -220,6 +220,26 @@ async fn a_pause_that_is_refused_costs_nothing() {
 }
 
 #[tokio::test]
+async fn a_keeper_that_dies_in_the_middle_of_a_pause_costs_nothing() {
+    let mut world = with_moody_runsc();
+    let zone = world.start().await;
+    let image = import_busybox(&zone).await;
+    let spec = spec(image);
+    zone.create(spec.clone()).await.unwrap();
+    said(&zone, spec.id, COUNT).await;
+    let mut count = counts_on(&zone, spec.id, 0).await;
+    for mood in ["kill -KILL $PPID; sleep 0.2", "$runsc \"$@\"; kill -KILL $PPID; exit 1"] {
+        fs::write(world.path("mood"), mood).unwrap();
+        let paused = zone.pause(spec.id, Kept::Memory).await.unwrap();
+        fs::write(world.path("mood"), "").unwrap();
+        resumed(&zone, &spec, paused.id, false).await;
+        count = counts_on(&zone, spec.id, count).await;
+        zone.discard(paused.id).await.unwrap();
+    }
+    world.end().await;
+}
+
+#[tokio::test]
 async fn a_resume_that_fails_can_be_repeated() {
     let mut world = with_moody_runsc();
     let zone = world.start().await;
