@@ -245,17 +245,25 @@ impl Appliance {
     }
 
     pub fn keeper(&self) -> Result<i32> {
+        let mut parents = std::collections::BTreeMap::<i32, i32>::new();
         for entry in std::fs::read_dir("/proc")?.flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
             let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            if line.contains(" keeper ") && line.contains(&self.instance) {
-                return Ok(pid);
+            let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split(' ').nth(2));
+            if let Some(parent) = parent.and_then(|pid| pid.parse().ok())
+                && line.contains(" keeper ")
+                && line.contains(&self.instance)
+            {
+                parents.insert(pid, parent);
             }
         }
-        anyhow::bail!("no keeper of {}", self.instance)
+        // A child has its parent's command line until it has become another program.
+        let found = parents.iter().find(|(_, parent)| !parents.contains_key(parent));
+        found.map(|(pid, _)| *pid).with_context(|| format!("no keeper of {}", self.instance))
     }
 
     /// The process on the host that a sandbox is.
