@@ -435,10 +435,8 @@ impl Task {
         let OnDeadline::Pause(kept) = living.claim.on_deadline else {
             return Some(Over::Ended(EndReason::TimedOut, None));
         };
-        if !overdue.is_due() {
-            return None;
-        }
-        match self.checkpoint(living, overdue.kept(kept), true).await {
+        let kept = overdue.pause(kept)?;
+        match self.checkpoint(living, kept, true).await {
             Ok(description) => Some(Over::Paused(Box::new(description), None)),
             Err(Failed::Ended(reason)) => Some(Over::Ended(reason, None)),
             Err(Failed::Refused(error)) => {

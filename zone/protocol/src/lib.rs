@@ -7,6 +7,7 @@ mod clock;
 mod event;
 mod id;
 mod notice;
+mod overdue;
 mod random;
 mod secret;
 mod spec;
@@ -23,6 +24,7 @@ pub use id::{
     TemplateId, ZoneCode, ZoneName,
 };
 pub use notice::{Notice, Noticed};
+pub use overdue::{PAUSE_AGAIN, Refused, pause_overdue};
 pub use random::{Random, SystemRandom};
 pub use secret::Secret;
 pub use spec::{

@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use sandboxo_crashpoint::{Point, crashpoint};
-use sandboxo_zone_protocol::{CheckpointId, EndReason, Kept, PauseError};
+use sandboxo_zone_protocol::{
+    CheckpointId, EndReason, Kept, PAUSE_AGAIN, PauseError, Refused, pause_overdue,
+};
 use tokio::time::{Instant, timeout};
 
 use super::{Life, Living, Over, PauseReply, Task, answer_pause};
@@ -25,10 +27,6 @@ use crate::{
 const SAVE_TIMEOUT: Duration = Duration::from_secs(80);
 /// From the end of runsc's call to that of the sandbox.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
-/// Between two tries to pause a sandbox whose time is over.
-const TRY_AGAIN: Duration = Duration::from_secs(5);
-/// After so long its memory is given up, rather than that it goes on for ever.
-const MEMORY_GIVEN_UP_AFTER: Duration = Duration::from_mins(2);
 
 pub(super) enum Failed {
     /// It goes on as if nobody had asked.
@@ -53,8 +51,8 @@ impl Failed {
 /// A sandbox past its deadline that could not be paused.
 #[derive(Default)]
 pub(super) struct Overdue {
-    first_refused: Option<Instant>,
-    again: Option<Instant>,
+    /// The first and the last time.
+    refused: Option<(Instant, Instant)>,
 }
 
 impl Overdue {
@@ -64,22 +62,20 @@ impl Overdue {
             // It was given more time.
             *self = Self::default();
         }
-        self.again.map_or(left, |again| again.saturating_duration_since(Instant::now()))
+        self.refused.map_or(left, |(_, last)| PAUSE_AGAIN.saturating_sub(last.elapsed()))
     }
 
-    pub(super) fn is_due(&self) -> bool {
-        self.again.is_none_or(|again| again <= Instant::now())
-    }
-
-    pub(super) fn kept(&self, wanted: Kept) -> Kept {
-        let past = self.first_refused.map_or(Duration::ZERO, |first| first.elapsed());
-        if past >= MEMORY_GIVEN_UP_AFTER { Kept::Files } else { wanted }
+    pub(super) fn pause(&self, wanted: Kept) -> Option<Kept> {
+        let ago = |(first, last): (Instant, Instant)| Refused {
+            first: first.elapsed(),
+            last: last.elapsed(),
+        };
+        pause_overdue(wanted, self.refused.map(ago))
     }
 
     pub(super) fn refused(&mut self) {
         let now = Instant::now();
-        self.first_refused.get_or_insert(now);
-        self.again = Some(now + TRY_AGAIN);
+        self.refused = Some((self.refused.map_or(now, |(first, _)| first), now));
     }
 }
 
@@ -352,19 +348,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn memory_is_given_up_once_a_pause_was_refused_for_long() {
         let mut overdue = Overdue::default();
-        assert!(overdue.is_due());
         assert_eq!(overdue.wait(Duration::ZERO), Duration::ZERO);
         overdue.refused();
-        assert!(!overdue.is_due());
-        assert_eq!(overdue.wait(Duration::ZERO), TRY_AGAIN);
-        assert_eq!(overdue.kept(Kept::Memory), Kept::Memory);
-        tokio::time::advance(TRY_AGAIN).await;
-        assert!(overdue.is_due());
-        tokio::time::advance(MEMORY_GIVEN_UP_AFTER).await;
+        assert_eq!(overdue.wait(Duration::ZERO), PAUSE_AGAIN);
+        assert_eq!(overdue.pause(Kept::Memory), None);
+        tokio::time::advance(PAUSE_AGAIN).await;
+        assert_eq!(overdue.pause(Kept::Memory), Some(Kept::Memory));
         overdue.refused();
-        assert_eq!(overdue.kept(Kept::Memory), Kept::Files);
+        tokio::time::advance(Duration::from_mins(2)).await;
+        assert_eq!(overdue.pause(Kept::Memory), Some(Kept::Files));
         let more = Duration::from_mins(1);
         assert_eq!(overdue.wait(more), more);
-        assert_eq!(overdue.kept(Kept::Memory), Kept::Memory, "more time is a new start");
+        assert_eq!(overdue.pause(Kept::Memory), Some(Kept::Memory), "more time is a new start");
     }
 }

@@ -2,9 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sandboxo_model::{KillCause, Phase, SandboxRecord, decide::expiry, lifecycle::Event};
+use sandboxo_model::{KillCause, Phase, SandboxRecord, lifecycle::Event};
 use sandboxo_store::StoreError;
-use sandboxo_zone_protocol::{CheckpointId, Ended, OnDeadline, SandboxId, ZoneError};
+use sandboxo_zone_protocol::{
+    CheckpointId, Ended, OnDeadline, SandboxId, ZoneError, pause_overdue,
+};
 use tokio::time::{sleep, timeout};
 
 use super::{Driver, FIRST_PAUSE, MAX_PAUSE};
@@ -29,10 +31,12 @@ impl Driver {
         }
         let done = match on_deadline {
             OnDeadline::Kill => self.kill_asked(KillCause::Expired).await.map(drop),
-            OnDeadline::Pause(kept) => match expiry::pause(kept, self.refusals, at) {
-                Some(kept) => self.begin_pause(kept).await.map(drop),
-                None => Ok(()),
-            },
+            OnDeadline::Pause(kept) => {
+                match pause_overdue(kept, self.refusals.map(|all| all.ago(at))) {
+                    Some(kept) => self.begin_pause(kept).await.map(drop),
+                    None => Ok(()),
+                }
+            }
         };
         if let Err(error) = done {
             self.warn("can't record the end of an expired sandbox", &error);

@@ -2,17 +2,12 @@
 
 use std::time::Duration;
 
-use sandboxo_zone_protocol::{Kept, SandboxId, Timestamp};
+use sandboxo_zone_protocol::{Refused, SandboxId, Timestamp};
 
 use crate::{Phase, SandboxRecord, rules};
 
 /// The zone ends its sandboxes itself. Control steps in after this long.
 pub const GRACE: Duration = Duration::from_secs(2);
-
-/// How long a pause with memory is asked for that the zone refuses, before one of files alone is.
-const MEMORY_FOR: Duration = Duration::from_mins(2);
-/// Between two pauses that are asked for.
-const PAUSE_AGAIN: Duration = Duration::from_secs(5);
 
 /// Pauses of one whose time is over, which the zone has refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,14 +16,12 @@ pub struct Refusals {
     pub last: Timestamp,
 }
 
-/// What to ask for now; `None`: nothing yet.
-pub fn pause(wanted: Kept, refused: Option<Refusals>, now: Timestamp) -> Option<Kept> {
-    let Some(Refusals { first, last }) = refused else { return Some(wanted) };
-    if now < rules::after(last, PAUSE_AGAIN) {
-        return None;
+impl Refusals {
+    /// A clock that was set back says that it was just now.
+    pub fn ago(self, now: Timestamp) -> Refused {
+        let since = |then| Duration::try_from(now.duration_since(then)).unwrap_or(Duration::ZERO);
+        Refused { first: since(self.first), last: since(self.last) }
     }
-    // Better awake later without its memory than running on for ever.
-    Some(if rules::after(first, MEMORY_FOR) < now { Kept::Files } else { wanted })
 }
 
 /// Running past their time by more than the grace, in the order of their ids.
@@ -101,24 +94,5 @@ mod tests {
             sample::record(id(0), at(1), killing),
         ];
         assert_eq!(overdue(&records, at(100)), [id(4), id(5)]);
-    }
-
-    #[test]
-    fn a_pause_that_is_refused_is_asked_for_again_and_at_last_without_memory() {
-        use Kept::{Files, Memory};
-        let at = |second| Timestamp::from_second(second).unwrap();
-        for (wanted, refused, expected) in [
-            (Memory, None, Some(Memory)),
-            (Memory, Some((996, 996)), None),
-            (Memory, Some((995, 995)), Some(Memory)),
-            (Memory, Some((880, 995)), Some(Memory)),
-            (Memory, Some((879, 995)), Some(Files)),
-            (Memory, Some((879, 999)), None),
-            (Files, Some((990, 995)), Some(Files)),
-        ] {
-            let refused =
-                refused.map(|(first, last)| Refusals { first: at(first), last: at(last) });
-            assert_eq!(pause(wanted, refused, at(1000)), expected, "{wanted:?} {refused:?}");
-        }
     }
 }
