@@ -108,7 +108,8 @@ in
         Delegate = true;
         Restart = "on-failure";
         RestartSec = "1s";
-        TimeoutStopSec = "40s";
+        # Pauses under way have 95 seconds, and then open requests 20.
+        TimeoutStopSec = "130s";
         LimitNOFILE = 1048576;
         TasksMax = "infinity";
       };

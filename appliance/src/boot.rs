@@ -39,12 +39,12 @@ pub(crate) async fn serve(config: Config) -> Result<End> {
     raise_open_files();
     let mut signals = Signals::listen().context("listen for signals")?;
     let tasks = Tasks::new();
-    let (store, spool) = tokio::select! {
+    let (store, spool, zone) = tokio::select! {
         started = start(&config, &tasks) => started?,
         () = signals.next() => return Ok(End::Asked),
     };
     shutdown::notify("READY=1");
-    let end = shutdown::run(&mut signals, &tasks).await;
+    let end = shutdown::run(&mut signals, &tasks, zone.drain()).await;
     // Last, so that what the others wrote on their way out is on the disk.
     spool.close().await;
     store.close().await;
@@ -61,7 +61,7 @@ fn raise_open_files() {
 }
 
 /// Each line needs the ones above it. What fails here, fails before anything was served.
-async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool)> {
+async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool, Arc<LocalZone>)> {
     let state = StateFolder::at(&config.state);
     state.make()?;
     let store = Store::open(state.root()).context("open the records")?;
@@ -88,7 +88,7 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool)> {
         control,
         store.clone(),
         spool.clone(),
-        zone,
+        zone.clone(),
         clock,
         random.clone(),
         tasks.clone(),
@@ -111,7 +111,7 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool)> {
         version = env!("CARGO_PKG_VERSION"),
         "serving the E2B surface, the admin surface and the data plane"
     );
-    Ok((store, spool))
+    Ok((store, spool, zone))
 }
 
 fn bounds(config: &Config) -> Bounds {

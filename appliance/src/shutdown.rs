@@ -1,12 +1,18 @@
 //! Signals, and what systemd is told.
 
-use std::{io, os::unix::net::UnixDatagram, time::Duration};
+use std::{future::Future, io, os::unix::net::UnixDatagram, time::Duration};
 
 use sandboxo_tasks::{Stop, Tasks};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::timeout,
+};
 
 /// How long open requests and loops have to end.
 const GRACE: Duration = Duration::from_secs(20);
+
+/// How long pauses and snapshots that are under way have to end, for which they get 80 seconds.
+const DRAIN: Duration = Duration::from_secs(95);
 
 /// Why the process ends; each has its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +57,13 @@ impl Signals {
     }
 }
 
-/// Waits for a signal or a crash, then for the tasks. Sandboxes stay up: the keeper has them.
-pub(crate) async fn run(signals: &mut Signals, tasks: &Tasks) -> End {
+/// Waits for a signal or a crash, then for what must not be cut off, while clients are still
+/// served, and then for the tasks. Sandboxes stay up: the keeper has them.
+pub(crate) async fn run(
+    signals: &mut Signals,
+    tasks: &Tasks,
+    drained: impl Future<Output = ()>,
+) -> End {
     let stop: Stop = tasks.stop();
     let end = tokio::select! {
         () = signals.next() => End::Asked,
@@ -60,6 +71,16 @@ pub(crate) async fn run(signals: &mut Signals, tasks: &Tasks) -> End {
     };
     notify("STOPPING=1");
     tracing::info!(crashed = end == End::Crashed, "stopping; sandboxes stay up");
+    tokio::select! {
+        drained = timeout(DRAIN, drained) => if drained.is_err() {
+            tracing::warn!(after = ?DRAIN, "a pause or snapshot is cut off");
+        },
+        () = stop.cancelled() => {}
+        () = signals.next() => {
+            tracing::warn!("second signal: ending at once");
+            return End::Hard;
+        }
+    }
     tokio::select! {
         in_time = tasks.shut_down(GRACE) => {
             if in_time {

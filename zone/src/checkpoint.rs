@@ -21,6 +21,7 @@ use sandboxo_zone_protocol::{
     Checkpoint, CheckpointId, ImageDigest, Kept, SandboxId, Shape, Timestamp,
 };
 use serde::{Deserialize, Serialize};
+use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use crate::{
     fault::gone,
@@ -71,6 +72,7 @@ impl Description {
 pub(crate) struct Checkpoints {
     folder: PathBuf,
     state: Mutex<State>,
+    under_way: TaskTracker,
 }
 
 #[derive(Default)]
@@ -78,7 +80,11 @@ struct State {
     whole: BTreeMap<CheckpointId, Description>,
     /// What those that are being written may take.
     promised_mib: u64,
+    is_draining: bool,
 }
+
+/// Held while a sandbox is saved, and until that is told.
+pub(crate) type UnderWay = TaskTrackerToken;
 
 /// Room on the disk for one that is being written.
 pub(crate) struct Room<'a> {
@@ -125,7 +131,7 @@ impl Checkpoints {
                 ),
             }
         }
-        Ok(Self { folder, state: Mutex::new(state) })
+        Ok(Self { folder, state: Mutex::new(state), under_way: TaskTracker::new() })
     }
 
     pub(crate) fn get(&self, id: CheckpointId) -> Option<Description> {
@@ -153,6 +159,19 @@ impl Checkpoints {
         let state = self.state.lock();
         let both = |it: &Description| [it.programs.agent.clone(), it.programs.runsc.digest.clone()];
         state.whole.values().flat_map(both).collect()
+    }
+
+    /// `None`: none is begun any more.
+    pub(crate) fn enter(&self) -> Option<UnderWay> {
+        let state = self.state.lock();
+        (!state.is_draining).then(|| self.under_way.token())
+    }
+
+    /// Lets no more be begun, and waits for those under way.
+    pub(crate) async fn drain(&self) {
+        self.state.lock().is_draining = true;
+        self.under_way.close();
+        self.under_way.wait().await;
     }
 
     /// Before anything is touched: a disk that fills up while runsc writes costs the sandbox.

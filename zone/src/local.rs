@@ -203,6 +203,12 @@ impl LocalZone {
         self.shared.host.keeper.standing().borrow().build.clone()
     }
 
+    /// Before the process ends: no sandbox is paused or snapshotted any more, and those that are
+    /// come to their end.
+    pub async fn drain(&self) {
+        self.shared.host.checkpoints.drain().await;
+    }
+
     pub fn capacity(&self) -> Capacity {
         let memory = Memory::read().map_or(0, |memory| memory.available_mib);
         Capacity {

@@ -25,7 +25,7 @@ use tokio::{
 use crate::{
     bringup::{BringUpError, Connected, Restore, bring_up},
     cgroup::Weight,
-    checkpoint::Description,
+    checkpoint::{Description, UnderWay},
     events::Ledger,
     host::Host,
     pool::Pool,
@@ -206,6 +206,8 @@ pub(crate) struct Task {
     kill: Stop,
     /// Its place is another's by now.
     has_left: bool,
+    /// Of a checkpoint.
+    under_way: Option<UnderWay>,
 }
 
 impl Drop for Task {
@@ -236,7 +238,7 @@ impl Task {
         let kill = stop.child_token();
         let handle = Handle { resources, inbox: sender, life: watched, kill: kill.clone() };
         let shared = shared.clone();
-        (Self { shared, id, inbox, life, kill, has_left: false }, handle)
+        (Self { shared, id, inbox, life, kill, has_left: false, under_way: None }, handle)
     }
 
     /// From here on a create of the same id is a new one.
@@ -388,6 +390,7 @@ impl Task {
         let mut standing = self.shared.host.keeper.standing();
         let mut overdue = Overdue::default();
         loop {
+            self.under_way = None;
             let left = overdue.wait(living.time_left(self.shared.host.clock.now()));
             let Connected { process, end, .. } = &living.connected;
             tokio::select! {

@@ -82,12 +82,16 @@ impl Overdue {
 impl Task {
     /// Saves it, after which it is gone.
     pub(super) async fn checkpoint(
-        &self,
+        &mut self,
         living: &mut Living,
         kept: Kept,
         is_pause: bool,
     ) -> Result<Description, Failed> {
         let host = self.shared.host.clone();
+        self.under_way = host.checkpoints.enter();
+        if self.under_way.is_none() {
+            return Err(Failed::Refused(PauseError::Busy));
+        }
         let runsc = living.connected.holdings.runsc().map_err(Failed::internal)?;
         // Those of a snapshot are needed by the sandbox that goes on.
         let end_processes = is_pause && kept == Kept::Files;

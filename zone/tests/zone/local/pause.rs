@@ -240,6 +240,37 @@ async fn a_keeper_that_dies_in_the_middle_of_a_pause_costs_nothing() {
 }
 
 #[tokio::test]
+async fn a_zone_that_is_to_end_finishes_what_it_saves_and_begins_no_more() {
+    let mut world = with_moody_runsc();
+    let zone = world.start().await;
+    let image = import_busybox(&zone).await;
+    let (saved, late) = (spec(image), spec(image));
+    zone.create(saved.clone()).await.unwrap();
+    zone.create(late.clone()).await.unwrap();
+    let (begun, go) = (world.path("begun"), world.path("go"));
+    let mood = "touch {begun}; until [ -e {go} ]; do sleep 0.05; done";
+    let mood = mood.replace("{begun}", begun.to_str().unwrap());
+    fs::write(world.path("mood"), mood.replace("{go}", go.to_str().unwrap())).unwrap();
+    let ending = async {
+        until("it is on its way", async || begun.exists()).await;
+        let refused = async {
+            until("it is refused", async || {
+                matches!(zone.pause(late.id, Kept::Files).await, Err(PauseError::Busy))
+            })
+            .await;
+            fs::write(&go, "").unwrap();
+        };
+        tokio::join!(zone.drain(), refused);
+    };
+    let (paused, ()) = tokio::join!(zone.pause(saved.id, Kept::Memory), ending);
+    let told = report(&zone).await;
+    assert_eq!(told.checkpoints, [paused.unwrap()]);
+    is_well(&zone, late.id).await;
+    drop(zone);
+    world.end().await;
+}
+
+#[tokio::test]
 async fn a_resume_that_fails_can_be_repeated() {
     let mut world = with_moody_runsc();
     let zone = world.start().await;
