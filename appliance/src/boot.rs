@@ -83,7 +83,11 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool, Arc<Loca
     let keeper = zone.clone();
     facts.keeper_build = Arc::new(move || keeper.keeper_build());
     let spool = Spool::open(&state.spool(), bounds(config));
-    let control = ControlConfig { starts_at_once: starts_at_once(), ..ControlConfig::default() };
+    let control = ControlConfig {
+        starts_at_once: starts_at_once(),
+        uploads: state.uploads(),
+        ..ControlConfig::default()
+    };
     let control = Control::start(
         control,
         store.clone(),

@@ -46,6 +46,11 @@ impl StateFolder {
         self.root.join("zone")
     }
 
+    /// Archives that builds of templates copy.
+    pub(crate) fn uploads(&self) -> PathBuf {
+        self.root.join("uploads")
+    }
+
     pub(crate) fn spool(&self) -> PathBuf {
         self.root.join("spool")
     }

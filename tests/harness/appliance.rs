@@ -81,6 +81,10 @@ impl Appliance {
             &base_tar()?.to_string_lossy(),
             "--name",
             "base",
+            "--image",
+            "e2bdev/base",
+            "--image",
+            "ubuntu:22.04",
         ])?;
         appliance.warm(warm).await?;
         Ok(appliance)

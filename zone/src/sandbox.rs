@@ -15,7 +15,8 @@ use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::{
     Checkpoint, CreateError, EndReason, Ended, Kept, Measured, NetworkPolicy, OnDeadline, Origin,
-    PauseError, Resources, SandboxId, SandboxSpec, Started, Timestamp, ZoneError, ZoneSandbox,
+    PauseError, Resources, SandboxId, SandboxSpec, Shape, Started, Timestamp, ZoneError,
+    ZoneSandbox,
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -327,7 +328,9 @@ impl Task {
         from: Restore,
     ) -> Result<(Connected, ClaimRecord, bool), CreateError> {
         let host = &self.shared.host;
-        let (shape, reboot) = (from.checkpoint.shape, from.reboot);
+        let reboot = from.reboot;
+        // Files know nothing of processors and memory: those may be others than they were.
+        let shape = Shape { resources: spec.resources, ..from.checkpoint.shape };
         let restored = bring_up(host, shape, Weight::Normal, Some(from), &self.kill).await;
         let mut connected = restored?;
         let record = record_of(spec, host.clock.now());

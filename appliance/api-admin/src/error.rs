@@ -91,6 +91,7 @@ impl From<ImportTemplateError> for AdminError {
             ImportTemplateError::Name(_) | ImportTemplateError::NameTaken(_) => {
                 Self::Invalid(format!("name: {message}"))
             }
+            ImportTemplateError::ImageName(_) => Self::Invalid(format!("image: {message}")),
             ImportTemplateError::Invalid(invalid) => invalid.into(),
             ImportTemplateError::Rejected(_) => Self::Invalid(format!("archive: {message}")),
             ImportTemplateError::Read(source) => {

@@ -24,6 +24,7 @@ pub(crate) struct View {
     public: bool,
     image: String,
     size_bytes: u64,
+    image_names: Vec<String>,
     vcpus: u32,
     memory_mib: u32,
     disk_mib: u32,
@@ -46,6 +47,8 @@ pub(crate) struct Import {
     platform: Option<Platform>,
     user: Option<String>,
     workdir: Option<String>,
+    /// Comma between them.
+    image: Option<String>,
 }
 
 pub(crate) async fn list(State(surface): State<Surface>, _: Operator) -> Json<Vec<View>> {
@@ -71,6 +74,7 @@ pub(crate) async fn import(
         platform,
         user,
         workdir,
+        image,
     } = asked;
     let team = team(&surface, team_name.as_deref())?;
     let mut import = ImportTemplate::new(name);
@@ -85,6 +89,9 @@ pub(crate) async fn import(
     import.public = public.unwrap_or(import.public);
     import.user = user.unwrap_or(import.user);
     import.workdir = workdir.or(import.workdir);
+    let images = image.unwrap_or_default();
+    import.image_names =
+        images.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
     let tar = StreamReader::new(body.into_data_stream().map_err(std::io::Error::other));
     let record = surface.control.templates.import(team, import, Box::new(tar)).await?;
     Ok((StatusCode::CREATED, Json(view(&surface, &record))))
@@ -115,6 +122,7 @@ fn view(surface: &Surface, record: &TemplateRecord) -> View {
         public,
         image,
         image_bytes,
+        image_names,
         build: _,
         resources,
         platform,
@@ -131,6 +139,7 @@ fn view(surface: &Surface, record: &TemplateRecord) -> View {
         public: *public,
         image: image.to_string(),
         size_bytes: *image_bytes,
+        image_names: image_names.iter().map(ToString::to_string).collect(),
         vcpus: resources.vcpus,
         memory_mib: resources.memory_mib,
         disk_mib: resources.disk_mib,

@@ -6,9 +6,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use sandboxo_control::{
-    CheckpointError, CreateError, DeleteSnapshotError, DeleteTemplateError, ForkError,
-    HistoryError, KillError, ListError, NetworkError, PauseError, ResumeError, SnapshotError,
-    TimeoutError,
+    BuildStatusError, CheckpointError, CreateError, DeleteSnapshotError, DeleteTemplateError,
+    ForkError, HistoryError, KillError, ListError, NetworkError, PauseError, RequestBuildError,
+    ResumeError, SnapshotError, StartBuildError, TagError, TimeoutError, UploadError,
 };
 use sandboxo_model::{Field, Invalid};
 use serde::Serialize;
@@ -357,6 +357,67 @@ impl From<DeleteTemplateError> for ApiError {
             DeleteTemplateError::InUse { .. } => Self::Invalid(message),
             DeleteTemplateError::DiskFull => Self::Unable { message, error_code: "disk_full" },
             DeleteTemplateError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<RequestBuildError> for ApiError {
+    fn from(error: RequestBuildError) -> Self {
+        let message = error.to_string();
+        match error {
+            RequestBuildError::Name(_)
+            | RequestBuildError::Foreign(_)
+            | RequestBuildError::NameTaken(_) => Self::Invalid(format!("name: {message}")),
+            RequestBuildError::Invalid(invalid) => invalid.into(),
+            RequestBuildError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            RequestBuildError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<StartBuildError> for ApiError {
+    fn from(error: StartBuildError) -> Self {
+        let message = error.to_string();
+        match error {
+            StartBuildError::NotFound(_) => Self::NotFound(message),
+            StartBuildError::NotWaiting(_) | StartBuildError::Recipe(_) => Self::Invalid(message),
+            StartBuildError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            StartBuildError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<BuildStatusError> for ApiError {
+    fn from(error: BuildStatusError) -> Self {
+        let message = error.to_string();
+        match error {
+            BuildStatusError::NotFound(_) => Self::NotFound(message),
+            BuildStatusError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<UploadError> for ApiError {
+    fn from(error: UploadError) -> Self {
+        let message = error.to_string();
+        match error {
+            UploadError::BadLink => Self::Forbidden(message),
+            UploadError::TooLarge => Self::TooLarge(message),
+            UploadError::Cut(_) => Self::Invalid(message),
+            UploadError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            UploadError::Write(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<TagError> for ApiError {
+    fn from(error: TagError) -> Self {
+        let message = error.to_string();
+        match error {
+            TagError::Name(_) => Self::Invalid(message),
+            TagError::NotFound(_) => Self::NotFound(message),
+            TagError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            TagError::Store(source) => Self::Internal(source.into()),
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod absent;
 mod body;
+mod builds;
 mod caller;
 mod cors;
 mod error;
@@ -38,6 +39,7 @@ pub fn router(control: Control, domain: Option<String>) -> Router {
         .route("/health", get(|| async { StatusCode::NO_CONTENT }))
         .merge(sandboxes::router())
         .merge(templates::router())
+        .merge(builds::router())
         .merge(snapshots::router())
         .merge(absent::router())
         .fallback(error::unknown_route)

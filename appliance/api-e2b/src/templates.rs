@@ -7,7 +7,7 @@ use axum::{
     routing::get,
 };
 use sandboxo_control::DeleteTemplateError;
-use sandboxo_model::TemplateRecord;
+use sandboxo_model::{SnapshotRecord, TemplateRecord};
 
 use crate::{
     ApiError, Surface,
@@ -26,7 +26,9 @@ pub(crate) fn router() -> Router<Surface> {
 
 async fn list(State(surface): State<Surface>, caller: Caller) -> Json<Vec<Template>> {
     let templates = surface.control.templates.list(caller.team);
-    Json(templates.iter().map(|record| view(&surface, record)).collect())
+    let built = surface.control.builds.templates(caller.team);
+    let imported = templates.iter().map(|record| view(&surface, record));
+    Json(imported.chain(built.iter().map(|record| built_view(&surface, record))).collect())
 }
 
 async fn one(
@@ -34,6 +36,10 @@ async fn one(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<TemplateWithBuilds>, ApiError> {
+    let own = surface.control.builds.template(caller.team, &id);
+    if let Some(record) = own {
+        return Ok(Json(TemplateWithBuilds::new(built_view(&surface, &record))));
+    }
     let record = surface.control.templates.resolve(caller.team, &id);
     let record = record.ok_or_else(|| not_found(&id))?;
     Ok(Json(TemplateWithBuilds::new(view(&surface, &record))))
@@ -48,7 +54,12 @@ async fn delete(
     match surface.control.templates.delete(caller.team, &id).await {
         Ok(()) => {}
         Err(DeleteTemplateError::NotFound(_)) => {
-            surface.control.snapshots.delete(caller.team, &id).await?;
+            match surface.control.builds.delete(caller.team, &id).await {
+                Err(DeleteTemplateError::NotFound(_)) => {
+                    surface.control.snapshots.delete(caller.team, &id).await?;
+                }
+                done => done?,
+            }
         }
         Err(error) => return Err(error.into()),
     }
@@ -62,6 +73,9 @@ async fn alias(
     Path(alias): Path<String>,
 ) -> Result<Json<Alias>, ApiError> {
     let templates = &surface.control.templates;
+    if let Some(record) = surface.control.builds.template(caller.team, &alias) {
+        return Ok(Json(Alias { template_id: record.id.to_string(), public: false }));
+    }
     if let Some(record) = templates.resolve(caller.team, &alias) {
         return Ok(Json(Alias { template_id: record.id.to_string(), public: record.public }));
     }
@@ -73,6 +87,10 @@ async fn alias(
 
 fn view(surface: &Surface, record: &TemplateRecord) -> Template {
     Template::new(record, surface.control.templates.full_name(record))
+}
+
+fn built_view(surface: &Surface, record: &SnapshotRecord) -> Template {
+    Template::built(record, surface.control.builds.full_name(record))
 }
 
 fn not_found(text: &str) -> ApiError {

@@ -1,14 +1,16 @@
 //! JSON that E2B clients see. Fields are not left out where the Python models require them.
 
+pub(crate) mod builds;
 mod logs;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sandboxo_control::Metrics;
 use sandboxo_model::{
-    Lifecycle, NetworkAsked, Phase, SandboxRecord, Standing, TemplateRecord, TemplateUse,
+    Lifecycle, NetworkAsked, Phase, SandboxRecord, SnapshotRecord, Standing, TemplateRecord,
+    TemplateRef, TemplateUse, resources,
 };
-use sandboxo_zone_protocol::{Kept, Measured, OnDeadline, Timestamp};
+use sandboxo_zone_protocol::{BuildId, Kept, Measured, OnDeadline, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::ENVD_VERSION;
@@ -305,6 +307,7 @@ impl Template {
             public,
             image: _,
             image_bytes: _,
+            image_names: _,
             build,
             resources,
             platform: _,
@@ -330,6 +333,35 @@ impl Template {
             build_count: 1,
             envd_version: ENVD_VERSION,
             build_status: "ready",
+        }
+    }
+}
+
+impl Template {
+    /// One that builds make. The version that clients get who name no tag speaks for it, or the
+    /// newest.
+    pub(crate) fn built(record: &SnapshotRecord, full_name: String) -> Self {
+        let newest = record.builds.values().max_by_key(|build| build.at);
+        let shown = record.builds.get(TemplateRef::DEFAULT_TAG).or(newest);
+        let resources = shown.map_or(resources::DEFAULT, |build| build.resources);
+        let builds: BTreeSet<_> = record.builds.values().map(|build| build.id).collect();
+        Self {
+            template_id: record.id.to_string(),
+            build_id: shown.map_or(BuildId::NIL, |build| build.id).to_string(),
+            cpu_count: resources.vcpus,
+            memory_mb: resources.memory_mib,
+            disk_size_mb: resources.disk_mib,
+            public: false,
+            aliases: record.name.iter().map(ToString::to_string).collect(),
+            names: vec![full_name],
+            created_at: record.created_at,
+            updated_at: newest.map_or(record.created_at, |build| build.at),
+            created_by: None,
+            last_spawned_at: None,
+            spawn_count: 0,
+            build_count: u32::try_from(builds.len()).unwrap_or(u32::MAX),
+            envd_version: ENVD_VERSION,
+            build_status: if shown.is_some() { "ready" } else { "building" },
         }
     }
 }

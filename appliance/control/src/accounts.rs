@@ -1,4 +1,4 @@
-//! Teams, keys, templates and snapshots in memory. Written after the store has them, under one lock each, so
+//! Teams, keys, templates, snapshots and layers of builds in memory. Written after the store has them, under one lock each, so
 //! that memory never runs ahead of the disk.
 
 use std::{
@@ -7,7 +7,10 @@ use std::{
 };
 
 use parking_lot::RwLock;
-use sandboxo_model::{ApiKeyRecord, Base, SnapshotRecord, TeamRecord, TemplateRecord, decide};
+use sandboxo_model::{
+    ApiKeyRecord, Base, ImageName, LayerKey, LayerRecord, SnapshotKind, SnapshotRecord, TeamRecord,
+    TemplateName, TemplateRecord, TemplateRef, decide,
+};
 use sandboxo_zone_protocol::{ApiKeyId, CheckpointId, ImageDigest, Shape, TeamId, TemplateId};
 
 #[derive(Default)]
@@ -24,6 +27,7 @@ pub(crate) struct Maps {
     keys_by_hash: HashMap<[u8; 32], ApiKeyId>,
     pub(crate) templates: BTreeMap<TemplateId, Arc<TemplateRecord>>,
     pub(crate) snapshots: BTreeMap<TemplateId, Arc<SnapshotRecord>>,
+    layers: BTreeMap<LayerKey, Arc<LayerRecord>>,
 }
 
 /// What a client wants to start from.
@@ -47,6 +51,7 @@ impl Accounts {
         keys: Vec<ApiKeyRecord>,
         templates: Vec<TemplateRecord>,
         snapshots: Vec<SnapshotRecord>,
+        layers: Vec<LayerRecord>,
     ) -> Self {
         let accounts = Self::default();
         for team in teams {
@@ -60,6 +65,9 @@ impl Accounts {
         }
         for snapshot in snapshots {
             accounts.put_snapshot(Arc::new(snapshot));
+        }
+        for layer in layers {
+            accounts.put_layer(Arc::new(layer));
         }
         accounts
     }
@@ -95,6 +103,55 @@ impl Accounts {
 
     pub(crate) fn remove_snapshot(&self, id: TemplateId) {
         self.maps.write().snapshots.remove(&id);
+    }
+
+    pub(crate) fn put_layer(&self, layer: Arc<LayerRecord>) {
+        self.maps.write().layers.insert(layer.key, layer);
+    }
+
+    pub(crate) fn remove_layer(&self, key: LayerKey) {
+        self.maps.write().layers.remove(&key);
+    }
+
+    pub(crate) fn layer(&self, key: LayerKey) -> Option<Arc<LayerRecord>> {
+        self.read(|maps| maps.layers.get(&key).map(Arc::clone))
+    }
+
+    pub(crate) fn layers(&self) -> Vec<Arc<LayerRecord>> {
+        self.read(|maps| maps.layers.values().map(Arc::clone).collect())
+    }
+
+    /// A template whose image is called so: a team's own before public ones, the newest first.
+    pub(crate) fn image(&self, team: TeamId, name: &ImageName) -> Option<Arc<TemplateRecord>> {
+        self.read(|maps| {
+            let found = maps
+                .templates
+                .values()
+                .filter(|it| (it.team == team || it.public) && it.image_names.contains(name));
+            found.max_by_key(|it| (it.team == team, it.updated_at, it.id)).map(Arc::clone)
+        })
+    }
+
+    /// A team's own that builds make, ready or not. By id, `alias` or `team/alias`; a tag says
+    /// nothing.
+    pub(crate) fn built(&self, team: TeamId, text: &str) -> Option<Arc<SnapshotRecord>> {
+        let TemplateRef { team: owner, name, .. } = text.parse().ok()?;
+        self.read(|maps| {
+            let owner_fits = owner
+                .as_ref()
+                .is_none_or(|owner| maps.teams.get(&team).is_some_and(|team| team.name == *owner));
+            let called = |it: &TemplateName| *it == name;
+            let of_team = maps
+                .snapshots
+                .values()
+                .filter(|it| it.team == team && it.kind == SnapshotKind::Built && owner_fits);
+            of_team
+                .filter(|it| {
+                    it.id.to_string() == name.as_str() || it.name.as_ref().is_some_and(called)
+                })
+                .min_by_key(|it| (it.id.to_string() != name.as_str(), it.id))
+                .map(Arc::clone)
+        })
     }
 
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Maps) -> T) -> T {
@@ -147,23 +204,18 @@ impl Accounts {
         self.read(|maps| {
             let templates = maps.templates.values().map(|template| template.image);
             let snapshots = maps.snapshots.values().flat_map(|it| it.builds.values());
-            templates.chain(snapshots.map(|build| build.image)).collect()
+            let layers = maps.layers.values().map(|layer| layer.image);
+            templates.chain(snapshots.map(|build| build.image)).chain(layers).collect()
         })
     }
 
-    /// Of snapshots.
+    /// Of snapshots and layers.
     pub(crate) fn checkpoints(&self) -> BTreeSet<CheckpointId> {
-        self.read(|maps| {
-            let builds = maps.snapshots.values().flat_map(|it| it.builds.values());
-            builds.map(|build| build.checkpoint).collect()
-        })
+        self.read(|maps| maps.checkpoints().collect())
     }
 
     pub(crate) fn has_checkpoint(&self, checkpoint: CheckpointId) -> bool {
-        self.read(|maps| {
-            let mut builds = maps.snapshots.values().flat_map(|it| it.builds.values());
-            builds.any(|build| build.checkpoint == checkpoint)
-        })
+        self.read(|maps| maps.checkpoints().any(|it| it == checkpoint))
     }
 
     /// As sandboxes of the templates start when nothing else is asked for.
@@ -173,6 +225,12 @@ impl Accounts {
 }
 
 impl Maps {
+    fn checkpoints(&self) -> impl Iterator<Item = CheckpointId> {
+        let builds = self.snapshots.values().flat_map(|it| it.builds.values());
+        let layers = self.layers.values().map(|layer| layer.checkpoint);
+        builds.map(|build| build.checkpoint).chain(layers)
+    }
+
     pub(crate) fn key_by_hash(&self, hash: &[u8; 32]) -> Option<&Arc<ApiKeyRecord>> {
         self.keys.get(self.keys_by_hash.get(hash)?)
     }

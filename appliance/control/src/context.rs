@@ -9,7 +9,8 @@ use sandboxo_zone_protocol::{Clock, Random, Timestamp, Zone, ZoneCode};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use crate::{
-    ControlConfig, accounts::Accounts, checkpoints::Checkpoints, index::Index, starts::Starts,
+    ControlConfig, accounts::Accounts, builds::Uploads, checkpoints::Checkpoints, index::Index,
+    starts::Starts,
 };
 
 pub(crate) struct Context {
@@ -24,6 +25,7 @@ pub(crate) struct Context {
     pub(crate) accounts: Accounts,
     pub(crate) starts: Starts,
     pub(crate) checkpoints: Checkpoints,
+    pub(crate) uploads: Uploads,
     /// Seats of resumes that nobody waits for any more.
     pub(crate) for_nobody: Arc<Semaphore>,
     /// In every id that is made here.

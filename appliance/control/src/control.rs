@@ -1,6 +1,6 @@
 //! Everything wired together.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use sandboxo_model::ZoneRecord;
@@ -11,8 +11,9 @@ use sandboxo_zone_protocol::{Clock, Random, Region, Zone, ZoneCode};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
-    Keys, Sandboxes, Snapshots, Templates, Zones, accounts::Accounts, checkpoints::Checkpoints,
-    context::Context, driver::Driver, index::Index, loops, starts::Starts, zones::Link,
+    Builds, Keys, Sandboxes, Snapshots, Templates, Zones, accounts::Accounts, builds::Uploads,
+    checkpoints::Checkpoints, context::Context, driver::Driver, index::Index, loops,
+    starts::Starts, zones::Link,
 };
 
 /// A cheap clone of one thing.
@@ -20,6 +21,7 @@ use crate::{
 pub struct Control {
     pub sandboxes: Sandboxes,
     pub templates: Templates,
+    pub builds: Builds,
     pub snapshots: Snapshots,
     pub keys: Keys,
     pub zones: Zones,
@@ -42,6 +44,12 @@ pub struct ControlConfig {
     /// How long a repeat of a create is recognized. Not longer than `keep_dead`: the answer is in
     /// the record.
     pub keep_idempotency: Duration,
+    /// How many templates are built at once; the others wait.
+    pub builds_at_once: usize,
+    /// How long one build may take from its turn on.
+    pub build_budget: Duration,
+    /// Where the files lie that builds copy.
+    pub uploads: PathBuf,
 }
 
 impl Default for ControlConfig {
@@ -54,6 +62,9 @@ impl Default for ControlConfig {
             resumes_for_nobody: 64,
             keep_dead: Duration::from_hours(24),
             keep_idempotency: Duration::from_hours(24),
+            builds_at_once: 4,
+            build_budget: Duration::from_hours(1),
+            uploads: std::env::temp_dir().join("sandboxo-uploads"),
         }
     }
 }
@@ -80,12 +91,13 @@ impl Control {
     ) -> Result<Self, StartError> {
         let zone_record = zone_record(&store, &*zone, &*random).await?;
         let read = store.read(|tx| {
-            let accounts = Accounts::new(tx.all()?, tx.all()?, tx.all()?, tx.all()?);
+            let accounts = Accounts::new(tx.all()?, tx.all()?, tx.all()?, tx.all()?, tx.all()?);
             Ok::<_, StoreError>((accounts, tx.live_sandboxes()?))
         });
         let (accounts, sandboxes) = read.await?;
         let starts = Starts::new(config.starts_at_once);
         let for_nobody = Arc::new(Semaphore::new(config.resumes_for_nobody));
+        let uploads = Uploads::at(config.uploads.clone());
         let context = Arc::new(Context {
             config,
             store,
@@ -98,6 +110,7 @@ impl Control {
             accounts,
             starts,
             checkpoints: Checkpoints::default(),
+            uploads,
             for_nobody,
             nudge_zone: Notify::new(),
             zone_code: zone_record.code,
@@ -124,9 +137,13 @@ impl Control {
         let follow = zones.clone();
         context.tasks.spawn_critical("zone events", |stop| follow.follow(events, stop));
         loops::start(&context);
+        let sandboxes = Sandboxes::new(Arc::clone(&context));
+        let builds = Builds::new(Arc::clone(&context), sandboxes.clone(), templates.clone());
+        builds.take_over().await?;
         Ok(Self {
-            sandboxes: Sandboxes::new(Arc::clone(&context)),
+            sandboxes,
             templates,
+            builds,
             snapshots: Snapshots::new(Arc::clone(&context)),
             keys: Keys::new(context),
             zones,

@@ -1,4 +1,4 @@
-//! What can be done, whoever asks: sandboxes, templates, snapshots, keys.
+//! What can be done, whoever asks: sandboxes, templates, builds, snapshots, keys.
 //!
 //! Knows nothing of HTTP, and cannot tell one zone from another.
 //! The record says what should be, the zone reports what is; one driver per live sandbox brings
@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
+mod builds;
 mod checkpoints;
 mod context;
 mod control;
@@ -24,6 +25,10 @@ mod templates;
 mod tokens;
 mod zones;
 
+pub use builds::{
+    BuildStatus, BuildStatusError, Builds, MAX_UPLOAD_BYTES, NewBuild, RequestBuildError,
+    Requested, StartBuildError, StatusPhase, Tag, TagError, UploadError, UploadLink,
+};
 pub use control::{Control, ControlConfig, StartError};
 pub use keys::{Caller, KeyError, Keys, NewKey};
 pub use sandboxes::{

@@ -31,6 +31,7 @@ pub(crate) fn start(context: &Arc<Context>) {
     spawn(context, "tend the spool", TEND, tend);
     spawn(context, "images", COLLECT, keep_images);
     spawn(context, "leftovers", COLLECT, leftovers);
+    spawn(context, "builds", COLLECT, collect_builds);
 }
 
 fn spawn<F>(
@@ -120,5 +121,18 @@ pub(crate) async fn collect(context: Arc<Context>) {
                 return;
             }
         }
+    }
+}
+
+/// Layers and uploads that nothing has used for long, and builds that nobody looks at any more.
+pub(crate) async fn collect_builds(context: Arc<Context>) {
+    if let Err(error) = context.collect_layers().await {
+        tracing::warn!(error = &error as &dyn std::error::Error, "can't collect layers");
+    }
+    if let Err(error) = context.collect_builds().await {
+        tracing::warn!(error = &error as &dyn std::error::Error, "can't collect builds");
+    }
+    if let Err(error) = context.sweep_uploads().await {
+        tracing::warn!(error = &error as &dyn std::error::Error, "can't collect uploads");
     }
 }

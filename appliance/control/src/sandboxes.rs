@@ -24,6 +24,7 @@ use sandboxo_store::{Read as _, StoreError};
 use sandboxo_zone_protocol::{ByteStream, Measured, SandboxId, Timestamp};
 
 pub use checkpoint::CheckpointError;
+pub(crate) use checkpoint::Taken;
 pub(crate) use create::Birth;
 pub use fork::ForkError;
 pub use pause::PauseError;

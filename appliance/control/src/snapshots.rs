@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sandboxo_model::{
-    SnapshotBuild, SnapshotRecord, TemplateNameError, TemplateRecord, TemplateRef,
+    SnapshotBuild, SnapshotKind, SnapshotRecord, TemplateNameError, TemplateRecord, TemplateRef,
     decide::{
         list::NotACursor,
         snapshot::{self as decide_snapshot, Entry, Named},
@@ -136,8 +136,10 @@ impl Context {
     }
 
     fn is_of_template(&self, team: TeamId, name: &TemplateRef) -> bool {
-        self.accounts
-            .read(|maps| maps.templates.values().any(|it| it.team == team && it.name == name.name))
+        self.accounts.built(team, name.name.as_str()).is_some()
+            || self.accounts.read(|maps| {
+                maps.templates.values().any(|it| it.team == team && it.name == name.name)
+            })
     }
 
     /// With the checkpoint that is of no use any more.
@@ -154,6 +156,7 @@ impl Context {
         };
         let fresh = SnapshotRecord {
             id: TemplateId::random(&*self.random),
+            kind: SnapshotKind::Taken,
             team,
             name,
             builds: BTreeMap::new(),
@@ -170,6 +173,9 @@ impl Context {
                 let known = tx.all::<SnapshotRecord>()?;
                 let known =
                     known.into_iter().find(|it| it.team == team && it.name.as_ref() == Some(name));
+                if known.as_ref().is_some_and(|it| it.kind == SnapshotKind::Built) {
+                    return Err(SnapshotError::NameTaken(name.to_string()));
+                }
                 record = known.unwrap_or(record);
             }
             let replaced = record.builds.insert(under, build);

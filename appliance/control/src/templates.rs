@@ -4,7 +4,8 @@ use std::{future::Future, sync::Arc};
 
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_model::{
-    Field, Invalid, SnapshotRecord, TemplateName, TemplateNameError, TemplateRecord, resources,
+    Field, Invalid, NotAnImageName, SnapshotRecord, TemplateName, TemplateNameError,
+    TemplateRecord, resources,
 };
 use sandboxo_store::{Read as _, StoreError};
 use sandboxo_zone_protocol::{
@@ -31,6 +32,8 @@ pub struct ImportTemplate {
     pub platform: Platform,
     pub user: String,
     pub workdir: Option<String>,
+    /// What recipes may call the image, such as `ubuntu:22.04`.
+    pub image_names: Vec<String>,
 }
 
 impl ImportTemplate {
@@ -42,6 +45,7 @@ impl ImportTemplate {
             platform: Platform::default(),
             user: "user".into(),
             workdir: None,
+            image_names: Vec::new(),
         }
     }
 }
@@ -95,7 +99,9 @@ impl Templates {
         import: ImportTemplate,
         tar: Box<dyn AsyncRead + Send + Unpin>,
     ) -> Result<Arc<TemplateRecord>, ImportTemplateError> {
-        let ImportTemplate { name, public, resources, platform, user, workdir } = import;
+        let ImportTemplate { name, public, resources, platform, user, workdir, image_names } =
+            import;
+        let image_names = image_names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
         let name: TemplateName = name.parse()?;
         resources::check(resources)?;
         check_user(&user)?;
@@ -113,6 +119,7 @@ impl Templates {
                 public,
                 image: image.digest,
                 image_bytes: image.size_bytes,
+                image_names,
                 build: BuildId::random(&*context.random),
                 resources,
                 platform,
@@ -259,7 +266,9 @@ impl From<ImportError> for ImportTemplateError {
 pub enum ImportTemplateError {
     #[error(transparent)]
     Name(#[from] TemplateNameError),
-    #[error("'{0}' is the name of a snapshot")]
+    #[error(transparent)]
+    ImageName(#[from] NotAnImageName),
+    #[error("'{0}' is the name of a snapshot, or of a template that is built")]
     NameTaken(String),
     #[error(transparent)]
     Invalid(#[from] Invalid),

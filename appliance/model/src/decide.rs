@@ -1,5 +1,8 @@
 //! Decisions as functions of values.
 
+pub mod build;
+pub mod copy;
+mod expand;
 pub mod expiry;
 pub mod list;
 pub mod reconcile;

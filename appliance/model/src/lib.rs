@@ -1,6 +1,7 @@
 //! The records and the decisions: values in, values out, no I/O.
 #![forbid(unsafe_code)]
 
+mod build;
 pub mod decide;
 mod idempotency;
 mod key;
@@ -18,6 +19,11 @@ mod team;
 mod template;
 mod zone;
 
+pub use build::{
+    BuildFailure, BuildLine, BuildLogRecord, BuildPhase, BuildRecord, FilesHash, From, ImageName,
+    LayerKey, LayerRecord, NotAHash, NotAStep, NotAnImageName, Recipe, Step, StepName,
+    Surroundings,
+};
 pub use idempotency::{IdempotencyKey, IdempotencyRecord, NotAnIdempotencyKey};
 pub use key::{ApiKeyRecord, KeyMask};
 pub use lifecycle::{DeathReason, IllegalMove, KillCause, Phase, PhaseKind, StartFailure};
@@ -26,7 +32,7 @@ pub use network::{NetworkAsked, NetworkError};
 pub use new_sandbox::{Birth, Lifecycle, NewSandbox};
 pub use rules::{Field, Invalid};
 pub use sandbox::{Ingress, SandboxRecord, Standing, TemplateUse};
-pub use snapshot::{Base, Fork, SnapshotBuild, SnapshotRecord, origin};
+pub use snapshot::{Base, Fork, SnapshotBuild, SnapshotKind, SnapshotRecord, origin};
 pub use team::TeamRecord;
 pub use template::{TemplateName, TemplateNameError, TemplateRecord, TemplateRef};
 pub use zone::ZoneRecord;

@@ -14,13 +14,23 @@ use crate::{Phase, SandboxRecord, TemplateName, TemplateRecord, TemplateUse, rul
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotRecord {
     pub id: TemplateId,
+    pub kind: SnapshotKind,
     /// Nobody else sees it.
     pub team: TeamId,
     /// Unique in the team, where it is no template's either. `None`: it is known by its id.
     pub name: Option<TemplateName>,
-    /// By tag. There is at least one.
+    /// By tag. Of a snapshot there is at least one.
     pub builds: BTreeMap<String, SnapshotBuild>,
     pub created_at: Timestamp,
+}
+
+/// Where its builds come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotKind {
+    /// Somebody kept a sandbox of his own.
+    Taken,
+    /// Recipes: to clients it is a template like those that were imported.
+    Built,
 }
 
 /// One moment of one sandbox.

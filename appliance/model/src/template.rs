@@ -3,11 +3,13 @@
 //! A reference is `id`, `alias`, `alias:tag`, `team/alias` or `team/alias:tag`. The only tag that
 //! exists is `default`, which is also what a missing one means.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use sandboxo_zone_protocol::{
     BuildId, ImageDigest, NetworkPolicy, Platform, Resources, Shape, TeamId, TemplateId, Timestamp,
 };
+
+use crate::ImageName;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateRecord {
@@ -19,6 +21,8 @@ pub struct TemplateRecord {
     pub public: bool,
     pub image: ImageDigest,
     pub image_bytes: u64,
+    /// What recipes call the image.
+    pub image_names: BTreeSet<ImageName>,
     /// Of the image: a new one with each import.
     pub build: BuildId,
     pub resources: Resources,

@@ -63,7 +63,9 @@ pub(crate) async fn base(context: &Context, base: Base) -> Result<()> {
     match target {
         None => output::print(&archive.display().to_string())?,
         Some(target) => {
-            let made = templates::upload(&target, &archive, &[("name", base.name.clone())]).await?;
+            // Recipes that begin with the base image mean this.
+            let query = [("name", base.name.clone()), ("image", "e2bdev/base".to_owned())];
+            let made = templates::upload(&target, &archive, &query).await?;
             templates::show(context, &made)?;
         }
     }

@@ -45,12 +45,17 @@ pub(crate) struct Import {
     /// Where they run [default: the user's home]
     #[arg(long, value_name = "FOLDER")]
     workdir: Option<String>,
+    /// A name of the image for templates that are built from it, such as `ubuntu:22.04`; may be
+    /// given more than once
+    #[arg(long, value_name = "NAME")]
+    image: Vec<String>,
 }
 
 impl Import {
     /// What was said; the server checks it, and knows what stands for the rest.
     fn query(&self) -> Vec<(&'static str, String)> {
-        let Self { archive: _, name, vcpus, memory_mib, disk_mib, platform, user, workdir } = self;
+        let Self { archive: _, name, vcpus, memory_mib, disk_mib, platform, user, workdir, image } =
+            self;
         let number = |number: &Option<u32>| number.map(|number| number.to_string());
         let all = [
             ("name", Some(name.clone())),
@@ -60,6 +65,7 @@ impl Import {
             ("platform", platform.clone()),
             ("user", user.clone()),
             ("workdir", workdir.clone()),
+            ("image", (!image.is_empty()).then(|| image.join(","))),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
     }

@@ -74,7 +74,11 @@ fn kind(table: Table) -> Option<u8> {
         Table::Zones => Some(5),
         Table::Idempotency => Some(6),
         Table::Snapshots => Some(7),
-        Table::EndedByTime
+        // A build is of interest to whoever waits for it, and what it makes is a snapshot's change.
+        Table::Builds
+        | Table::BuildLogs
+        | Table::Layers
+        | Table::EndedByTime
         | Table::IdempotencyByTime
         | Table::Changes
         | Table::Cursors

@@ -21,6 +21,12 @@ pub enum Table {
     Templates,
     /// Id → record. Removed with the last of its builds.
     Snapshots,
+    /// Id → record. Removed a while after it is over, or with its template.
+    Builds,
+    /// Build's id → what it has said. Written when it is over, removed with it.
+    BuildLogs,
+    /// Key → record. Removed when nothing has used it for long, or when there are too many.
+    Layers,
     /// Id → record.
     Teams,
     /// Id → record. Removed when the key is revoked.
@@ -40,12 +46,15 @@ pub enum Table {
 }
 
 impl Table {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Sandboxes,
         Self::EndedSandboxes,
         Self::EndedByTime,
         Self::Templates,
         Self::Snapshots,
+        Self::Builds,
+        Self::BuildLogs,
+        Self::Layers,
         Self::Teams,
         Self::ApiKeys,
         Self::Zones,
@@ -64,6 +73,9 @@ impl Table {
             Self::EndedByTime => "ended_sandboxes_by_time",
             Self::Templates => "templates",
             Self::Snapshots => "snapshots",
+            Self::Builds => "builds",
+            Self::BuildLogs => "build_logs",
+            Self::Layers => "layers",
             Self::Teams => "teams",
             Self::ApiKeys => "api_keys",
             Self::Zones => "zones",

@@ -1,5 +1,6 @@
 //! Keys and values of each record, one file per record.
 
+mod build;
 #[cfg(test)]
 pub(crate) mod golden;
 mod hex;

@@ -209,6 +209,9 @@ macro_rules! uuid_ids {
         text_form!($name);
 
         impl $name {
+            /// Of nothing that anybody made.
+            pub const NIL: Self = Self(Uuid::nil());
+
             pub fn random(random: &dyn Random) -> Self {
                 let mut bytes = [0; 16];
                 random.fill(&mut bytes);

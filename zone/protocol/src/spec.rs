@@ -63,7 +63,7 @@ pub enum Kept {
 pub enum Origin {
     #[default]
     Image,
-    /// The checkpoint is of the same image, resources, platform and network mode. It stays.
+    /// The checkpoint is of the same image, platform and network mode. It stays.
     Checkpoint {
         id: CheckpointId,
         /// Only its files count, whatever it keeps.

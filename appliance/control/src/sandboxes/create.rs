@@ -132,15 +132,15 @@ impl Sandboxes {
     }
 
     /// One that needs nothing but what is held.
-    pub(super) async fn bear(
+    pub(crate) async fn bear(
         &self,
         record: SandboxRecord,
-        hold: Hold,
+        hold: Option<Hold>,
     ) -> Result<Arc<SandboxRecord>, CreateError> {
         let _permit = self.permit()?;
         let (reply, born) = oneshot::channel();
         let (repeat, _never) = oneshot::channel();
-        let birth = Birth { template: None, hold: Some(hold), idempotency: None, repeat };
+        let birth = Birth { template: None, hold, idempotency: None, repeat };
         Driver::begin(&self.context, Arc::new(record), birth, reply);
         let live = born.await.unwrap_or(Err(CreateError::ZoneUnavailable))?;
         started(&self.context, &live).await

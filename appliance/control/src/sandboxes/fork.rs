@@ -62,6 +62,6 @@ impl Sandboxes {
             now: context.now(),
             budget: context.config.create_budget,
         });
-        self.bear(copy, context.checkpoints.hold(*checkpoint)).await
+        self.bear(copy, Some(context.checkpoints.hold(*checkpoint))).await
     }
 }

@@ -4,16 +4,28 @@ use std::{fmt, ops::Deref, str::FromStr};
 
 use sandboxo_zone_protocol::{BuildId, SandboxId, TeamId, TemplateId, Timestamp};
 
-use crate::{SnapshotBuild, SnapshotRecord, TemplateRef, decide::list::NotACursor};
+use crate::{SnapshotBuild, SnapshotKind, SnapshotRecord, TemplateRef, decide::list::NotACursor};
 
-/// `team_named`: the id of the team with this name. A team's own only; an id beats a name.
+/// `team_named`: the id of the team with this name. A team's own only; an id beats a name. A
+/// build's id is as good as its tag.
 pub fn resolve<'a>(
     snapshots: impl IntoIterator<Item = &'a SnapshotRecord>,
     team_named: impl FnOnce(&str) -> Option<TeamId>,
     team: TeamId,
     text: &str,
 ) -> Option<(&'a SnapshotRecord, String)> {
+    let (text, build) = match text.rsplit_once(':') {
+        Some((name, tag)) => match tag.parse::<BuildId>() {
+            Ok(build) => (name, Some(build)),
+            Err(_a_tag) => (text, None),
+        },
+        None => (text, None),
+    };
     let TemplateRef { team: owner, name, tag } = text.parse().ok()?;
+    let tag_of = |it: &SnapshotRecord| match build {
+        Some(build) => it.builds.iter().find(|(_, it)| it.id == build).map(|(tag, _)| tag.clone()),
+        None => it.builds.contains_key(&tag).then(|| tag.clone()),
+    };
     let id = name.as_str().parse::<TemplateId>().ok().filter(|_| owner.is_none());
     if let Some(owner) = owner
         && team_named(&owner) != Some(team)
@@ -22,10 +34,10 @@ pub fn resolve<'a>(
     }
     snapshots
         .into_iter()
-        .filter(|it| it.team == team && it.builds.contains_key(&tag))
+        .filter(|it| it.team == team)
         .filter(|it| id == Some(it.id) || it.name.as_ref() == Some(&name))
-        .min_by_key(|it| (id != Some(it.id), it.id))
-        .map(|found| (found, tag))
+        .filter_map(|it| Some((it, tag_of(it)?)))
+        .min_by_key(|(it, _)| (id != Some(it.id), it.id))
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -67,7 +79,7 @@ pub struct Cursor {
     build: BuildId,
 }
 
-/// Newest first.
+/// Those that were taken, newest first.
 pub fn page<T: Deref<Target = SnapshotRecord> + Clone>(
     records: impl IntoIterator<Item = T>,
     query: &Query,
@@ -90,7 +102,8 @@ pub fn page<T: Deref<Target = SnapshotRecord> + Clone>(
 }
 
 fn matches(record: &SnapshotRecord, tag: &str, build: &SnapshotBuild, query: &Query) -> bool {
-    query.sandbox.is_none_or(|sandbox| sandbox == build.sandbox)
+    record.kind == SnapshotKind::Taken
+        && query.sandbox.is_none_or(|sandbox| sandbox == build.sandbox)
         && query.name.as_ref().is_none_or(|Named { name, tag: asked }| {
             let named = record.name.as_ref().is_some_and(|own| own.as_str() == name);
             (named || record.id.to_string() == *name)
@@ -144,6 +157,7 @@ mod tests {
         };
         SnapshotRecord {
             id: format!("{id:020}").parse().unwrap(),
+            kind: SnapshotKind::Taken,
             team,
             name: name.map(|name| name.parse().unwrap()),
             builds: builds.iter().map(build).collect::<BTreeMap<_, _>>(),
@@ -167,7 +181,12 @@ mod tests {
             "two" => Some(two),
             _ => None,
         };
+        let build = snapshots[1].builds["v1"].id;
         for (team, text, expected) in [
+            (one, format!("snap:{build}"), Some((2, "v1"))),
+            (one, format!("{}:{build}", id(2)), Some((2, "v1"))),
+            (one, format!("{}:{build}", id(1)), None),
+            (two, format!("snap:{build}"), None),
             (one, id(1), Some((1, "default"))),
             (one, format!("{}:default", id(1)), Some((1, "default"))),
             (one, format!("{}:v1", id(1)), None),
@@ -192,10 +211,12 @@ mod tests {
     #[test]
     fn newest_first_in_pages() {
         let team = TeamId::random(&SeededRandom::new(9));
+        let built = snapshot(4, team, Some("built"), &[("default", 6)]);
         let snapshots = [
             snapshot(1, team, None, &[("default", 4)]),
             snapshot(2, team, Some("snap"), &[("default", 1), ("v1", 5)]),
             snapshot(3, team, Some("other"), &[("default", 3)]),
+            SnapshotRecord { kind: SnapshotKind::Built, ..built },
         ];
         let list = |query: &Query| {
             let page = page(snapshots.iter(), query);

@@ -54,6 +54,7 @@ mod tests {
             public,
             image: ImageDigest::from_bytes([id; 32]),
             image_bytes: 1,
+            image_names: [].into(),
             build: BuildId::random(&random),
             resources: crate::resources::DEFAULT,
             platform: sandboxo_zone_protocol::Platform::Ptrace,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandboxo_model::{SnapshotBuild, SnapshotRecord};
+use sandboxo_model::{SnapshotBuild, SnapshotKind, SnapshotRecord};
 use sandboxo_zone_protocol::{
     BuildId, CheckpointId, ImageDigest, SandboxId, TeamId, TemplateId, Timestamp,
 };
@@ -18,6 +18,8 @@ use crate::{DecodeError, codec, schema::Table};
 struct RowV1 {
     id: TemplateId,
     team: TeamId,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    built: bool,
     name: Option<String>,
     builds: BTreeMap<String, BuildRow>,
     created_at: Timestamp,
@@ -55,10 +57,11 @@ impl Record for SnapshotRecord {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let Self { id, team, name, builds, created_at } = self.clone();
+        let Self { id, kind, team, name, builds, created_at } = self.clone();
         let row = RowV1 {
             id,
             team,
+            built: kind == SnapshotKind::Built,
             name: name.map(|name| name.to_string()),
             builds: builds.into_iter().map(|(tag, build)| (tag, build.into())).collect(),
             created_at,
@@ -67,12 +70,13 @@ impl Record for SnapshotRecord {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let RowV1 { id, team, name, builds, created_at } = codec::decode_only(1, bytes)?;
+        let RowV1 { id, team, built, name, builds, created_at } = codec::decode_only(1, bytes)?;
         let parse = |name: String| {
             name.parse().map_err(|_bad| DecodeError::Value(format!("name {name:?}")))
         };
         Ok(Self {
             id,
+            kind: if built { SnapshotKind::Built } else { SnapshotKind::Taken },
             team,
             name: name.map(parse).transpose()?,
             builds: builds.into_iter().map(|(tag, build)| (tag, build.into())).collect(),
@@ -174,6 +178,7 @@ mod tests {
     fn record() -> SnapshotRecord {
         SnapshotRecord {
             id: golden::template(),
+            kind: SnapshotKind::Taken,
             team: golden::team(),
             name: Some("snap".parse().unwrap()),
             builds: [("default".into(), build())].into(),
@@ -209,6 +214,7 @@ mod tests {
             ..build()
         };
         let record = SnapshotRecord {
+            kind: SnapshotKind::Built,
             name: None,
             builds: [("default".into(), build()), ("v1".into(), other)].into(),
             ..record()

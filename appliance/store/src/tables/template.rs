@@ -1,5 +1,7 @@
 //! Templates.
 
+use std::collections::BTreeSet;
+
 use sandboxo_model::TemplateRecord;
 use sandboxo_zone_protocol::{BuildId, ImageDigest, TeamId, TemplateId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -18,6 +20,8 @@ struct RowV1 {
     public: bool,
     image: ImageDigest,
     image_bytes: u64,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    image_names: BTreeSet<String>,
     build: BuildId,
     resources: ResourcesRow,
     #[serde(default, skip_serializing_if = "PlatformRow::is_default")]
@@ -50,6 +54,7 @@ impl Record for TemplateRecord {
             public,
             image,
             image_bytes,
+            image_names,
             build,
             resources,
             platform,
@@ -65,6 +70,7 @@ impl Record for TemplateRecord {
             public,
             image,
             image_bytes,
+            image_names: image_names.iter().map(ToString::to_string).collect(),
             build,
             resources: resources.into(),
             platform: platform.into(),
@@ -84,6 +90,7 @@ impl Record for TemplateRecord {
             public,
             image,
             image_bytes,
+            image_names,
             build,
             resources,
             platform,
@@ -93,6 +100,10 @@ impl Record for TemplateRecord {
             updated_at,
         } = codec::decode_only(1, bytes)?;
         let name = name.parse().map_err(|_bad| DecodeError::Value(format!("name {name:?}")))?;
+        let parse = |name: String| {
+            name.parse().map_err(|_bad| DecodeError::Value(format!("image {name:?}")))
+        };
+        let image_names = image_names.into_iter().map(parse).collect::<Result<_, _>>()?;
         Ok(Self {
             id,
             team,
@@ -100,6 +111,7 @@ impl Record for TemplateRecord {
             public,
             image,
             image_bytes,
+            image_names,
             build,
             resources: resources.into(),
             platform: platform.into(),
@@ -126,6 +138,7 @@ mod tests {
             public: true,
             image: ImageDigest::from_bytes([0xcd; 32]),
             image_bytes: 400_000_000,
+            image_names: BTreeSet::new(),
             build: "0c9a6f6e-51a7-4b0e-9f7f-0f8b2f0c7a11".parse().unwrap(),
             resources: sandboxo_model::resources::DEFAULT,
             platform: Platform::Ptrace,
@@ -151,11 +164,13 @@ mod tests {
               \"updated_at\":\"2026-01-02T03:04:05.678901234Z\"}",
         );
     }
+
     /// A record that says it; those that don't are above.
     #[test]
-    fn format_1_with_a_platform() {
+    fn format_1_with_a_platform_and_names_of_the_image() {
         let key = br#""pids":8192},"platform":"systrap","user""#;
-        let record = TemplateRecord { platform: Platform::Systrap, ..base() };
+        let image_names = ["ubuntu:22.04".parse().unwrap()].into();
+        let record = TemplateRecord { platform: Platform::Systrap, image_names, ..base() };
         let bytes = record.encode();
         assert!(bytes.windows(key.len()).any(|window| window == key));
         assert_eq!(TemplateRecord::decode(&bytes).unwrap(), record);

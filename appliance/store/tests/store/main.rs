@@ -332,6 +332,7 @@ async fn a_new_sandbox_goes_round() {
         public: true,
         image: ImageDigest::from_bytes([2; 32]),
         image_bytes: 1,
+        image_names: [].into(),
         build: sandboxo_zone_protocol::BuildId::random(&random),
         resources: sandboxo_model::resources::DEFAULT,
         platform: sandboxo_zone_protocol::Platform::Ptrace,

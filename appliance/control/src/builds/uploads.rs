@@ -1,0 +1,135 @@
+//! The archives that clients send for COPY steps, by team and by hash.
+
+use std::{
+    io,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use sandboxo_model::FilesHash;
+use sandboxo_zone_protocol::{Random, TeamId, Timestamp};
+use tokio::{
+    fs,
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+};
+
+/// A folder of sources that is larger is better fetched by a RUN step.
+pub const MAX_UPLOAD_BYTES: u64 = 2 << 30;
+const UNFINISHED: &str = "new";
+const PIECE: usize = 256 << 10;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Uploads {
+    folder: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum UploadError {
+    #[error("this link is not, or no longer, good for an upload: ask for another")]
+    BadLink,
+    #[error("the archive is larger than {} MiB", MAX_UPLOAD_BYTES >> 20)]
+    TooLarge,
+    #[error("the archive was cut: {0}")]
+    Cut(#[source] io::Error),
+    #[error("the disk is full")]
+    DiskFull,
+    #[error("keep the archive")]
+    Write(#[source] io::Error),
+}
+
+impl Uploads {
+    pub(crate) fn at(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    pub(crate) fn place(&self, team: TeamId, hash: &FilesHash) -> PathBuf {
+        self.folder.join(team.to_string()).join(hash.as_str())
+    }
+
+    /// Asked for is used: it stays for a while more.
+    pub(crate) async fn has(&self, team: TeamId, hash: &FilesHash, now: Timestamp) -> bool {
+        let place = self.place(team, hash);
+        let since = Duration::from_secs(u64::try_from(now.as_second()).unwrap_or_default());
+        let moment = SystemTime::UNIX_EPOCH + since;
+        let touched = tokio::task::spawn_blocking(move || {
+            let file = std::fs::File::options().append(true).open(place)?;
+            file.set_times(std::fs::FileTimes::new().set_modified(moment))
+        });
+        touched.await.is_ok_and(|touched| touched.is_ok())
+    }
+
+    pub(crate) async fn put(
+        &self,
+        team: TeamId,
+        hash: &FilesHash,
+        bytes: impl AsyncRead + Unpin,
+        random: &dyn Random,
+    ) -> Result<(), UploadError> {
+        let place = self.place(team, hash);
+        let mut name = [0; 8];
+        random.fill(&mut name);
+        let unfinished =
+            place.with_extension(format!("{:016x}.{UNFINISHED}", u64::from_ne_bytes(name)));
+        let written = write(&unfinished, &place, bytes).await;
+        if written.is_err()
+            && let Err(error) = fs::remove_file(&unfinished).await
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(error = &error as &dyn std::error::Error, "half an upload stays");
+        }
+        written
+    }
+
+    /// Those that nobody has asked for since, and halves of this or an earlier process.
+    pub(crate) async fn sweep(&self, before: Timestamp) -> io::Result<()> {
+        let folder = self.folder.clone();
+        let swept = tokio::task::spawn_blocking(move || {
+            let Ok(teams) = std::fs::read_dir(&folder) else { return Ok(()) };
+            for team in teams {
+                for file in std::fs::read_dir(team?.path())? {
+                    let file = file?;
+                    let used = Timestamp::try_from(file.metadata()?.modified()?);
+                    if used.is_ok_and(|used| used < before) {
+                        std::fs::remove_file(file.path())?;
+                    }
+                }
+            }
+            Ok(())
+        });
+        swept.await.map_err(io::Error::other)?
+    }
+}
+
+async fn write(
+    unfinished: &PathBuf,
+    place: &PathBuf,
+    bytes: impl AsyncRead + Unpin,
+) -> Result<(), UploadError> {
+    if let Some(folder) = place.parent() {
+        fs::create_dir_all(folder).await.map_err(storing)?;
+    }
+    let mut file = fs::File::create(unfinished).await.map_err(storing)?;
+    let mut bytes = bytes.take(MAX_UPLOAD_BYTES + 1);
+    let mut piece = vec![0; PIECE];
+    let mut total = 0;
+    loop {
+        let count = bytes.read(&mut piece).await.map_err(UploadError::Cut)?;
+        let Some(piece) = piece.get(..count).filter(|piece| !piece.is_empty()) else { break };
+        total += count as u64;
+        if total > MAX_UPLOAD_BYTES {
+            return Err(UploadError::TooLarge);
+        }
+        file.write_all(piece).await.map_err(storing)?;
+    }
+    file.flush().await.map_err(storing)?;
+    file.sync_all().await.map_err(storing)?;
+    fs::rename(unfinished, place).await.map_err(storing)
+}
+
+fn storing(error: io::Error) -> UploadError {
+    if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        UploadError::DiskFull
+    } else {
+        UploadError::Write(error)
+    }
+}
