@@ -61,7 +61,23 @@ pub(crate) struct Handle {
     pub(crate) resources: Resources,
     inbox: mpsc::Sender<Command>,
     life: watch::Receiver<Life>,
-    kill: Stop,
+    kill: Kill,
+}
+
+/// Told apart, since a zone that stops ends no sandbox.
+#[derive(Clone)]
+struct Kill {
+    asked: Stop,
+    /// That, or the zone stops.
+    either: Stop,
+}
+
+impl Kill {
+    fn ask(&self) {
+        // In this order: who is woken by the second looks at the first.
+        self.asked.cancel();
+        self.either.cancel();
+    }
 }
 
 #[derive(Clone)]
@@ -106,7 +122,7 @@ impl Handle {
 
     /// Resolves once it is gone. It is told to end even if the caller doesn't wait.
     pub(crate) async fn kill(&self) {
-        self.kill.cancel();
+        self.kill.ask();
         let mut life = self.life.clone();
         let over = |life: &Life| matches!(life, Life::Failed(_) | Life::Ended);
         if life.wait_for(over).await.is_err() {
@@ -204,7 +220,7 @@ pub(crate) struct Task {
     id: SandboxId,
     inbox: mpsc::Receiver<Command>,
     life: watch::Sender<Life>,
-    kill: Stop,
+    kill: Kill,
     /// Its place is another's by now.
     has_left: bool,
     /// Of a checkpoint.
@@ -236,7 +252,7 @@ impl Task {
     ) -> (Self, Handle) {
         let (sender, inbox) = mpsc::channel(INBOX);
         let (life, watched) = watch::channel(Life::Starting);
-        let kill = stop.child_token();
+        let kill = Kill { asked: Stop::new(), either: stop.child_token() };
         let handle = Handle { resources, inbox: sender, life: watched, kill: kill.clone() };
         let shared = shared.clone();
         (Self { shared, id, inbox, life, kill, has_left: false, under_way: None }, handle)
@@ -312,11 +328,11 @@ impl Task {
                     "a pool member could not be claimed"
                 ),
             }
-            if self.kill.is_cancelled() {
+            if self.kill.either.is_cancelled() {
                 return Err(CreateError::Killed);
             }
         }
-        let mut connected = bring_up(host, shape, Weight::Normal, None, &self.kill).await?;
+        let mut connected = bring_up(host, shape, Weight::Normal, None, &self.kill.either).await?;
         let record = record();
         connected.claim(record.clone(), claim).await?;
         Ok((connected, record, false))
@@ -331,7 +347,7 @@ impl Task {
         let reboot = from.reboot;
         // Files know nothing of processors and memory: those may be others than they were.
         let shape = Shape { resources: spec.resources, ..from.checkpoint.shape };
-        let restored = bring_up(host, shape, Weight::Normal, Some(from), &self.kill).await;
+        let restored = bring_up(host, shape, Weight::Normal, Some(from), &self.kill.either).await;
         let mut connected = restored?;
         let record = record_of(spec, host.clock.now());
         connected.restored(record.clone(), claim_of(spec), reboot).await?;
@@ -399,7 +415,7 @@ impl Task {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Over::ZoneStops,
-                () = self.kill.cancelled() => return Over::Ended(EndReason::Killed, None),
+                () = self.kill.asked.cancelled() => return Over::Ended(EndReason::Killed, None),
                 () = process.ended() => return Over::Ended(living.cause_of_death(), None),
                 Ok(()) = standing.changed() => {
                     standing.mark_unchanged();
@@ -445,6 +461,7 @@ impl Task {
         match self.checkpoint(living, kept, true).await {
             Ok(description) => Some(Over::Paused(Box::new(description), None)),
             Err(Failed::Ended(reason)) => Some(Over::Ended(reason, None)),
+            Err(Failed::ZoneStops) => Some(Over::ZoneStops),
             Err(Failed::Refused(error)) => {
                 overdue.refused();
                 tracing::warn!(
@@ -487,6 +504,7 @@ impl Task {
                     return Some(Over::Paused(Box::new(description), Some(reply)));
                 }
                 Err(Failed::Ended(reason)) => return Some(Over::Ended(reason, Some(reply))),
+                Err(Failed::ZoneStops) => return Some(Over::ZoneStops),
                 Err(Failed::Refused(error)) => reply.send(Err(error)).is_ok(),
             },
             Command::Snapshot(kept, reply) => return self.snapshot(living, kept, reply).await,

@@ -23,6 +23,7 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
         match end.accept().await {
             Incoming::Hello(reply) => {
                 agent.processes.quiet(false);
+                end.look_too(false);
                 let claimed = agent.identity().map(|identity| identity.sandbox_id.clone());
                 reply.answer(&Hello { version: env!("CARGO_PKG_VERSION").to_owned(), claimed });
             }
@@ -40,6 +41,7 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
             }
             Incoming::Request(Request::Quiesce { end_processes }, reply) => {
                 agent.processes.quiet(true);
+                end.look_too(true);
                 let agent = agent.clone();
                 streams.spawn("quiesce", |_stop| async move {
                     let left = if end_processes { agent.end_processes().await } else { Ok(()) };
@@ -54,6 +56,7 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
             }
             Incoming::Request(Request::GoOn, reply) => {
                 agent.processes.quiet(false);
+                end.look_too(false);
                 reply.answer(&Response::GoesOn);
             }
             Incoming::Request(Request::Restored { claim, reboot }, reply) => {

@@ -79,6 +79,12 @@ pub fn serve(fd: OwnedFd) -> io::Result<(AgentEnd, impl Future<Output = ()> + Se
 }
 
 impl AgentEnd {
+    /// For as long as the sandbox may be saved: who restores it may come without the kernel
+    /// telling, so that the socket is looked at now and then.
+    pub fn look_too(&self, may_be_saved: bool) {
+        self.link.change(|state| state.may_be_saved = may_be_saved);
+    }
+
     /// Cancel-safe.
     pub async fn accept(&mut self) -> Incoming {
         let event = poll_fn(|cx| {

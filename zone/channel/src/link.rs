@@ -8,7 +8,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::OwnedFd,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker},
@@ -29,7 +29,7 @@ use crate::{
     agent_end::AgentSide,
     frame::{MAX_MESSAGE, split},
     mux::{Event, Mux, ProtocolError, StreamKey},
-    watch::watch,
+    watch::{Watched, watch},
     zone_end::ZoneSide,
 };
 
@@ -40,6 +40,8 @@ const FIRST_LOOK: Duration = Duration::from_millis(5);
 const LAST_LOOK: Duration = Duration::from_millis(50);
 
 const REST: Duration = Duration::from_millis(5);
+/// How often an agent that may be restored looks for who did it.
+const NAP: Duration = Duration::from_millis(20);
 
 /// Why a zone's end closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +65,8 @@ pub(crate) struct State {
     pub(crate) closed: Option<Closed>,
     wakers: BTreeMap<StreamKey, StreamWakers>,
     driver: Option<Waker>,
+    /// An agent's: see `AgentEnd::look_too`.
+    pub(crate) may_be_saved: bool,
 }
 
 pub(crate) enum Side {
@@ -78,7 +82,14 @@ pub(crate) struct StreamWakers {
 
 impl Link {
     pub(crate) fn new(mux: Mux, side: Side) -> Arc<Self> {
-        let state = State { mux, side, closed: None, wakers: BTreeMap::new(), driver: None };
+        let state = State {
+            mux,
+            side,
+            closed: None,
+            wakers: BTreeMap::new(),
+            driver: None,
+            may_be_saved: false,
+        };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
@@ -189,7 +200,7 @@ impl State {
 /// The future of one end. A zone's ends when the channel does; an agent's never.
 pub(crate) struct Driver {
     link: Arc<Link>,
-    socket: AsyncFd<OwnedFd>,
+    socket: Watched,
     /// Registered only while the socket is full.
     writable: Option<AsyncFd<OwnedFd>>,
     inbox: Box<[u8]>,
@@ -202,6 +213,8 @@ pub(crate) struct Driver {
     rest: Option<Pin<Box<Sleep>>>,
     /// An agent without a peer looks again then.
     look: Option<(Pin<Box<Sleep>>, Duration)>,
+    /// An agent that may be restored looks then too.
+    nap: Option<Pin<Box<Sleep>>>,
     immortal: bool,
 }
 
@@ -215,7 +228,7 @@ impl Driver {
     pub(crate) fn new(fd: OwnedFd, link: Arc<Link>, immortal: bool) -> io::Result<Self> {
         Ok(Self {
             link,
-            socket: watch(fd, Interest::READABLE)?,
+            socket: Watched::new(fd)?,
             writable: None,
             inbox: vec![0; MAX_MESSAGE].into_boxed_slice(),
             outbox: Vec::new(),
@@ -223,6 +236,7 @@ impl Driver {
             limit: MAX_MESSAGE,
             rest: None,
             look: None,
+            nap: None,
             immortal,
         })
     }
@@ -322,7 +336,7 @@ impl Driver {
                     Poll::Pending => return Ok(()),
                 },
             };
-            match send(self.socket.as_raw_fd(), &self.outbox, flags) {
+            match send(self.socket.number(), &self.outbox, flags) {
                 Ok(_) => {
                     self.outbox.clear();
                     self.writable = None;
@@ -375,8 +389,7 @@ impl Driver {
 
     /// A descriptor of its own, since the runtime has one interest for each.
     fn watch_writable(&mut self) -> Result<(), Errno> {
-        let fd = self.socket.get_ref().as_fd().try_clone_to_owned();
-        let watched = fd.and_then(|fd| watch(fd, Interest::WRITABLE));
+        let watched = self.socket.copy().and_then(|fd| watch(fd, Interest::WRITABLE));
         self.writable = Some(watched.map_err(|error| errno_of(&error))?);
         Ok(())
     }
@@ -392,22 +405,44 @@ impl Driver {
                 found @ (Received::Message | Received::Gone(_)) => Ok(found),
             };
         }
+        match self.look_too(cx)? {
+            Received::Nothing => {}
+            found @ (Received::Message | Received::Gone(_)) => return Ok(found),
+        }
         loop {
-            let mut guard = match self.socket.poll_read_ready(cx) {
+            let Some(readable) = self.socket.readable() else { return Ok(Received::Nothing) };
+            let mut guard = match readable.poll_read_ready(cx) {
                 Poll::Pending => return Ok(Received::Nothing),
                 Poll::Ready(Ok(guard)) => guard,
                 Poll::Ready(Err(error)) => return Ok(Received::Gone(errno_of(&error))),
             };
             let flags = MsgFlags::MSG_DONTWAIT;
-            match recv(self.socket.as_raw_fd(), &mut self.inbox, flags) {
+            match recv(self.socket.number(), &mut self.inbox, flags) {
                 Err(Errno::EAGAIN) => guard.clear_ready(),
                 result => return self.take(result),
             }
         }
     }
 
+    /// After a restore gVisor may tell of nothing that comes in at the host's sockets: which of
+    /// their parts it has loaded by the time it begins to watch them is a matter of luck.
+    fn look_too(&mut self, cx: &mut Context<'_>) -> Result<Received, ProtocolError> {
+        let may_be_saved = self.link.look(|state| state.may_be_saved);
+        if !may_be_saved && self.socket.readable().is_some() {
+            self.nap = None;
+            return Ok(Received::Nothing);
+        }
+        let nap = self.nap.get_or_insert_with(|| Box::pin(sleep(NAP)));
+        if nap.as_mut().poll(cx).is_pending() {
+            return Ok(Received::Nothing);
+        }
+        self.nap = None;
+        cx.waker().wake_by_ref();
+        self.receive_now()
+    }
+
     fn receive_now(&mut self) -> Result<Received, ProtocolError> {
-        let result = recv(self.socket.as_raw_fd(), &mut self.inbox, MsgFlags::MSG_DONTWAIT);
+        let result = recv(self.socket.number(), &mut self.inbox, MsgFlags::MSG_DONTWAIT);
         if result == Err(Errno::EAGAIN) { Ok(Received::Nothing) } else { self.take(result) }
     }
 
@@ -431,6 +466,10 @@ impl Driver {
                 if !same_session {
                     // It was for a zone that is gone.
                     self.drop_outbox();
+                    if self.immortal {
+                        // Whoever is new may have restored the sandbox; this makes gVisor watch.
+                        self.socket.again();
+                    }
                 }
                 result.map(|()| Received::Message)
             }

@@ -32,6 +32,8 @@ pub(super) enum Failed {
     /// It goes on as if nobody had asked.
     Refused(PauseError),
     Ended(EndReason),
+    /// Whatever comes of it, the next zone finds it.
+    ZoneStops,
 }
 
 /// How runsc's call ended.
@@ -80,6 +82,14 @@ impl Overdue {
 }
 
 impl Task {
+    fn cut_off(&self) -> Failed {
+        if self.kill.asked.is_cancelled() {
+            Failed::Ended(EndReason::Killed)
+        } else {
+            Failed::ZoneStops
+        }
+    }
+
     /// Saves it, after which it is gone.
     pub(super) async fn checkpoint(
         &mut self,
@@ -107,7 +117,7 @@ impl Task {
                 Ok(turn) => turn,
                 Err(_late) => return Err(Failed::Refused(PauseError::Busy)),
             },
-            () = self.kill.cancelled() => return Err(Failed::Ended(EndReason::Killed)),
+            () = self.kill.either.cancelled() => return Err(self.cut_off()),
         };
         if let Err(error) = living.connected.quiesce(end_processes).await {
             tracing::warn!(
@@ -192,10 +202,13 @@ impl Task {
                         Called::Unknown(BringUpError::TimedOut(SAVE_TIMEOUT, said), ENDS_WITHIN)
                     }
                 },
-                () = self.kill.cancelled() => {
-                    kill_now(spawned.pid);
-                    host.checkpoints.give_up(id);
-                    return Err(Failed::Ended(EndReason::Killed));
+                () = self.kill.either.cancelled() => {
+                    let cut_off = self.cut_off();
+                    if let Failed::Ended(_) = cut_off {
+                        kill_now(spawned.pid);
+                        host.checkpoints.give_up(id);
+                    }
+                    return Err(cut_off);
                 }
             },
             Err(error @ (CallError::Lost | CallError::TimedOut)) => {
@@ -209,9 +222,12 @@ impl Task {
         };
         let has_ended = tokio::select! {
             ended = timeout(ends_within, living.connected.process.ended()) => ended.is_ok(),
-            () = self.kill.cancelled() => {
-                host.checkpoints.give_up(id);
-                return Err(Failed::Ended(EndReason::Killed));
+            () = self.kill.either.cancelled() => {
+                let cut_off = self.cut_off();
+                if let Failed::Ended(_) = cut_off {
+                    host.checkpoints.give_up(id);
+                }
+                return Err(cut_off);
             }
         };
         crashpoint(Point::CheckpointSaved);
@@ -288,6 +304,7 @@ impl Task {
         let description = match self.checkpoint(living, kept, false).await {
             Ok(description) => description,
             Err(Failed::Ended(reason)) => return Some(Over::Ended(reason, Some(reply))),
+            Err(Failed::ZoneStops) => return Some(Over::ZoneStops),
             Err(Failed::Refused(error)) => {
                 answer_pause(reply, Err(error));
                 return None;
@@ -301,7 +318,7 @@ impl Task {
                 answer_pause(reply, Ok(checkpoint));
                 None
             }
-            Err(_) if self.kill.is_cancelled() => {
+            Err(_) if self.kill.asked.is_cancelled() => {
                 host.checkpoints.publish(description);
                 Some(Over::Ended(EndReason::Killed, Some(reply)))
             }
@@ -330,7 +347,7 @@ impl Task {
         let host = &self.shared.host;
         let from = Restore { checkpoint: description.clone(), reboot: false };
         let shape = description.shape;
-        let mut next = bring_up(host, shape, Weight::Normal, Some(from), &self.kill).await?;
+        let mut next = bring_up(host, shape, Weight::Normal, Some(from), &self.kill.either).await?;
         next.resumed(living.claim.clone()).await?;
         let before = std::mem::replace(&mut living.connected, next);
         living.cpu = None;

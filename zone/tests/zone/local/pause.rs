@@ -270,6 +270,36 @@ async fn a_zone_that_is_to_end_finishes_what_it_saves_and_begins_no_more() {
     world.end().await;
 }
 
+/// Told to stop, and not given the time to drain.
+#[tokio::test]
+async fn a_zone_that_stops_in_the_middle_of_a_pause_ends_nothing() {
+    let mut world = with_moody_runsc();
+    let zone = world.start().await;
+    let spec = spec(import_busybox(&zone).await);
+    zone.create(spec.clone()).await.unwrap();
+    said(&zone, spec.id, COUNT).await;
+    let count = counts_on(&zone, spec.id, 0).await;
+    let (begun, go) = (world.path("begun"), world.path("go"));
+    let mood = "touch {begun}; until [ -e {go} ]; do sleep 0.05; done";
+    let mood = mood.replace("{begun}", begun.to_str().unwrap());
+    fs::write(world.path("mood"), mood.replace("{go}", go.to_str().unwrap())).unwrap();
+    let stopped = async {
+        until("it is on its way", async || begun.exists()).await;
+        world.stop().await;
+    };
+    let (unanswered, ()) = tokio::join!(zone.pause(spec.id, Kept::Memory), stopped);
+    assert!(unanswered.is_err(), "{unanswered:?}");
+    drop(zone);
+    fs::write(&go, "").unwrap();
+    let zone = world.start().await;
+    let told = report(&zone).await;
+    assert_eq!((told.ended, told.sandboxes.len()), (vec![], 0));
+    resumed(&zone, &spec, told.checkpoints[0].id, false).await;
+    counts_on(&zone, spec.id, count).await;
+    drop(zone);
+    world.end().await;
+}
+
 #[tokio::test]
 async fn a_resume_that_fails_can_be_repeated() {
     let mut world = with_moody_runsc();
@@ -302,7 +332,8 @@ async fn a_resume_that_fails_can_be_repeated() {
 #[test]
 fn a_zone_that_dies_in_the_middle_of_a_pause_loses_nothing() {
     let mut world = World::new();
-    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    // With one thread nothing runs any more once `block_on` has returned.
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut running = runtime();
     let (mut zone, spec, mut count) = running.block_on(async {
         let zone = world.start().await;

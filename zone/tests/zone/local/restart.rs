@@ -138,7 +138,8 @@ async fn the_keepers_death_alone_is_not_noticed() {
 #[test]
 fn a_zone_that_dies_in_the_middle_of_starts_leaves_nothing_for_good() {
     let mut world = World::new();
-    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    // With one thread nothing runs any more once `block_on` has returned.
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     let (mut zone, image, before) = first.block_on(async {
         let zone = world.start().await;
