@@ -3,6 +3,7 @@
 use std::{
     io::{self, IsTerminal as _},
     net::SocketAddr,
+    num::NonZeroU32,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -11,6 +12,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sandboxo_api_admin::ZoneFacts;
+use sandboxo_api_e2b::RateLimits;
 use sandboxo_control::{Control, ControlConfig};
 use sandboxo_front_door::{Domains, FrontDoor, FrontDoorConfig, ServeConfig, Site};
 use sandboxo_spool::{Bounds, Spool};
@@ -194,7 +196,12 @@ fn listen(
     facts: ZoneFacts,
     tasks: &Tasks,
 ) {
-    let router = sandboxo_api_e2b::router(control.clone(), config.domain.clone())
+    let rates = RateLimits {
+        mode: config.rates.mode,
+        list: NonZeroU32::new(config.rates.list_per_second),
+        delete: NonZeroU32::new(config.rates.delete_per_second),
+    };
+    let router = sandboxo_api_e2b::router(control.clone(), config.domain.clone(), rates)
         .merge(sandboxo_api_admin::router(control.clone(), token.clone(), facts));
     let door = FrontDoorConfig {
         domains: Domains::new(config.domain.as_deref()),

@@ -1,6 +1,9 @@
 //! Who asks. Having a [`Caller`] proves that the key was checked.
 
-use axum::{extract::FromRequestParts, http::request::Parts};
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, request::Parts},
+};
 use sandboxo_zone_protocol::TeamId;
 
 use crate::{ApiError, Surface};
@@ -16,8 +19,14 @@ impl FromRequestParts<Surface> for Caller {
         parts: &mut Parts,
         surface: &Surface,
     ) -> Result<Self, Self::Rejection> {
-        let key = parts.headers.get("x-api-key").and_then(|value| value.to_str().ok());
-        let caller = key.and_then(|key| surface.control.keys.authenticate(key));
-        caller.map(|caller| Self { team: caller.team }).ok_or(ApiError::Unauthenticated)
+        surface.team(&parts.headers).map(|team| Self { team }).ok_or(ApiError::Unauthenticated)
+    }
+}
+
+impl Surface {
+    /// Whose key came with a request.
+    pub(crate) fn team(&self, headers: &HeaderMap) -> Option<TeamId> {
+        let key = headers.get("x-api-key")?.to_str().ok()?;
+        Some(self.control.keys.authenticate(key)?.team)
     }
 }

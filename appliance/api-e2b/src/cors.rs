@@ -21,8 +21,10 @@ const HEADERS: (HeaderName, &str) = (ACCESS_CONTROL_ALLOW_HEADERS, "*, Authoriza
 /// As long as browsers remember it.
 const MAX_AGE: (HeaderName, &str) = (ACCESS_CONTROL_MAX_AGE, "7200");
 /// Pages can't be turned without the first.
-const EXPOSED: (HeaderName, &str) =
-    (ACCESS_CONTROL_EXPOSE_HEADERS, "X-Next-Token, X-Total-Running, Retry-After, Should-Retry");
+const EXPOSED: (HeaderName, &str) = (
+    ACCESS_CONTROL_EXPOSE_HEADERS,
+    "X-Next-Token, X-Total-Running, Retry-After, Should-Retry, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset",
+);
 
 pub(crate) async fn share(request: Request, next: Next) -> Response {
     let asks_first = request.method() == Method::OPTIONS

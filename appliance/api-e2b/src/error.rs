@@ -1,5 +1,7 @@
 //! Everything an E2B client can be told. The clients read `code` in the body, not the status.
 
+use std::num::NonZeroU32;
+
 use axum::{
     Json,
     http::{HeaderValue, Method, StatusCode, Uri, header::RETRY_AFTER},
@@ -34,6 +36,8 @@ pub enum ApiError {
     /// Worth another try after a second.
     #[error("{0}")]
     Limited(String),
+    #[error("more than {0} requests of this kind in a second")]
+    TooOften(NonZeroU32),
     #[error("{0}")]
     Busy(String),
     /// A retry would meet the same.
@@ -72,6 +76,7 @@ impl ApiError {
             }
             Self::WrongMethod(_) => (StatusCode::METHOD_NOT_ALLOWED, None),
             Self::Limited(_) => (StatusCode::TOO_MANY_REQUESTS, Some("limit_reached")),
+            Self::TooOften(_) => (StatusCode::TOO_MANY_REQUESTS, Some("rate_limited")),
             Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, Some("busy")),
             Self::Unable { error_code, .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(error_code)),
             Self::TooSlow { error_code, .. } => (StatusCode::GATEWAY_TIMEOUT, Some(error_code)),
@@ -116,6 +121,8 @@ impl IntoResponse for ApiError {
             | Self::Conflict { .. }
             | Self::OutcomeUnknown(_)
             | Self::WrongMethod(_)
+            // Who counts knows for how long.
+            | Self::TooOften(_)
             | Self::NotOffered(_)
             | Self::Failed { .. }
             | Self::Internal(_) => {}

@@ -10,16 +10,22 @@ mod builds;
 mod caller;
 mod cors;
 mod error;
+mod limiter;
 mod query;
 mod sandboxes;
 mod snapshots;
 mod templates;
 mod view;
 
+use std::sync::Arc;
+
 use axum::{Router, extract::DefaultBodyLimit, http::StatusCode, middleware, routing::get};
 use sandboxo_control::Control;
 
+use limiter::Limiter;
+
 pub use error::ApiError;
+pub use limiter::{RateLimits, RateMode};
 
 /// The agent version whose whole contract is served. Clients switch features on by it.
 pub const ENVD_VERSION: &str = "0.6.13";
@@ -32,9 +38,11 @@ pub(crate) struct Surface {
     control: Control,
     /// Of sandboxes' own host names; `None` where there are none.
     domain: Option<String>,
+    limiter: Arc<Limiter>,
 }
 
-pub fn router(control: Control, domain: Option<String>) -> Router {
+pub fn router(control: Control, domain: Option<String>, rates: RateLimits) -> Router {
+    let surface = Surface { control, domain, limiter: Arc::new(Limiter::new(rates)) };
     Router::new()
         .route("/health", get(|| async { StatusCode::NO_CONTENT }))
         .merge(sandboxes::router())
@@ -42,9 +50,10 @@ pub fn router(control: Control, domain: Option<String>) -> Router {
         .merge(builds::router())
         .merge(snapshots::router())
         .merge(absent::router())
+        .route_layer(middleware::from_fn_with_state(surface.clone(), limiter::limit))
         .fallback(error::unknown_route)
         .method_not_allowed_fallback(error::wrong_method)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(middleware::from_fn(cors::share))
-        .with_state(Surface { control, domain })
+        .with_state(surface)
 }

@@ -1,9 +1,10 @@
 //! The whole configuration as the file would have it, for `sandboxo config print`. Secrets are
 //! told by whether they are there.
 
+use sandboxo_api_e2b::RateMode;
 use serde_json::{Value, json};
 
-use super::{Config, Limits, Log, Pool, SpoolSection, ZoneSection};
+use super::{Config, Limits, Log, Pool, Rates, SpoolSection, ZoneSection};
 
 const HIDDEN: &str = "(hidden)";
 
@@ -18,6 +19,7 @@ pub(crate) fn print(config: &Config) -> Value {
         zone: ZoneSection { name, runsc, agent, resolvers },
         pool: Pool { size },
         limits: Limits { sandboxes, memory_reserve_mib, memory_overcommit, disk_reserve_mib },
+        rates: Rates { mode, list_per_second, delete_per_second },
         spool: SpoolSection { max_mib, max_age_hours },
         log: Log { filter, format },
     } = config;
@@ -40,6 +42,15 @@ pub(crate) fn print(config: &Config) -> Value {
             "memory_reserve_mib": memory_reserve_mib,
             "memory_overcommit": memory_overcommit,
             "disk_reserve_mib": disk_reserve_mib,
+        },
+        "rates": {
+            "mode": match mode {
+                RateMode::Off => "off",
+                RateMode::Shadow => "shadow",
+                RateMode::Enabled => "enabled",
+            },
+            "list_per_second": list_per_second,
+            "delete_per_second": delete_per_second,
         },
         "spool": { "max_mib": max_mib, "max_age_hours": max_age_hours },
         "log": { "filter": filter, "format": format.name() },

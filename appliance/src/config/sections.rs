@@ -7,6 +7,7 @@ use std::{
     str::FromStr,
 };
 
+use sandboxo_api_e2b::RateMode;
 use sandboxo_zone_protocol::ZoneName;
 
 use super::reader::Reader;
@@ -60,6 +61,14 @@ pub(crate) struct Limits {
     pub(crate) memory_overcommit: u64,
     /// Stays free in the state folder's file system.
     pub(crate) disk_reserve_mib: u64,
+}
+
+/// How often a team may ask for each thing. Zero: as often as it likes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rates {
+    pub(crate) mode: RateMode,
+    pub(crate) list_per_second: u32,
+    pub(crate) delete_per_second: u32,
 }
 
 /// What is kept of sandboxes' logs and measurements.
@@ -139,6 +148,23 @@ pub(crate) fn limits(top: &mut Reader<'_>) -> Limits {
     };
     section.finish();
     limits
+}
+
+pub(crate) fn rates(top: &mut Reader<'_>) -> Rates {
+    let mut section = top.section("rates");
+    let mode = section.checked("mode", |text| match text {
+        "off" => Ok(RateMode::Off),
+        "shadow" => Ok(RateMode::Shadow),
+        "enabled" => Ok(RateMode::Enabled),
+        _ => Err("must be \"off\", \"shadow\" or \"enabled\"".to_owned()),
+    });
+    let rates = Rates {
+        mode: mode.unwrap_or_default(),
+        list_per_second: section.number32("list_per_second", 0..=100_000).unwrap_or(0),
+        delete_per_second: section.number32("delete_per_second", 0..=100_000).unwrap_or(0),
+    };
+    section.finish();
+    rates
 }
 
 pub(crate) fn spool(top: &mut Reader<'_>) -> SpoolSection {

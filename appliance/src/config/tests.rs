@@ -130,7 +130,7 @@ fn problems() {
                 r#"host: must be an IP address, not "nowhere""#,
                 "port: must be a whole number from 0 to 65535",
                 "limits.memory_overcommit: must be a whole number from 1 to 100",
-                "colour: is not a setting; there are state, host, port, domain, region, token, zone, pool, limits, spool, log",
+                "colour: is not a setting; there are state, host, port, domain, region, token, zone, pool, limits, rates, spool, log",
             ],
         ),
     ] {

@@ -11,6 +11,8 @@ mod list;
 #[cfg(test)]
 mod logs;
 #[cfg(test)]
+mod rates;
+#[cfg(test)]
 mod sleep;
 #[cfg(test)]
 mod snapshots;

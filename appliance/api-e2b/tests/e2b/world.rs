@@ -8,6 +8,7 @@ use axum::{
     http::{HeaderMap, Request},
 };
 use http_body_util::BodyExt as _;
+use sandboxo_api_e2b::RateLimits;
 use sandboxo_control::{Control, ControlConfig, ImportTemplate};
 use sandboxo_model::TemplateRecord;
 use sandboxo_spool::Spool;
@@ -40,6 +41,10 @@ pub(crate) struct Answer {
 
 impl World {
     pub(crate) async fn new() -> Self {
+        Self::with(RateLimits::default()).await
+    }
+
+    pub(crate) async fn with(rates: RateLimits) -> Self {
         let clock = Arc::new(ManualClock::default());
         let zone = FakeZone::new(clock.clone());
         let control = Control::start(
@@ -63,7 +68,7 @@ impl World {
         let import = ImportTemplate::new("base");
         let tar = Box::new(&b"a root"[..]);
         let template = control.templates.import(team, import, tar).await.unwrap();
-        let router = sandboxo_api_e2b::router(control.clone(), None);
+        let router = sandboxo_api_e2b::router(control.clone(), None, rates);
         let key = key.secret.expose().to_owned();
         Self { control, zone, clock, team, template, router, key }
     }
