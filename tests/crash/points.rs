@@ -7,7 +7,7 @@ use sandboxo_crashpoint::Point;
 use tokio::time::Instant;
 
 use crate::promises::{
-    Known, Promise, World, create, create_again, import, kill, kill_all, set_timeout,
+    Known, Promise, World, build, create, create_again, import, kill, kill_all, set_timeout,
 };
 
 /// Of a sandbox that stays; the machine may be slow.
@@ -89,6 +89,10 @@ async fn die_at(world: &mut World, name: &str) -> Result<()> {
             world.appliance.order_death(&order)?;
             import(&client, name).await?;
         }
+        "build" => {
+            world.appliance.order_death(&order)?;
+            build(&client, name, true).await?;
+        }
         "restart" => {
             world.appliance.order_death(&order)?;
             world.appliance.crash()?;
@@ -104,6 +108,9 @@ async fn die_at(world: &mut World, name: &str) -> Result<()> {
         // Another commit may have been the one at which it died, before that of the create.
         let is_new = world.book.len() > before;
         ensure!(!is_new || story == "store", "a repeat has made a second sandbox");
+    }
+    if story == "build" {
+        build(&client, name, false).await.context("the second attempt")?;
     }
     if story == "import" {
         ensure!(import(&client, name).await?, "an import again");

@@ -234,6 +234,41 @@ pub(crate) async fn import(client: &Client, content: &str) -> Result<bool> {
     Ok(true)
 }
 
+/// Begins it, or waits until it is ready.
+pub(crate) async fn build(client: &Client, name: &str, begin: bool) -> Result<()> {
+    let called = name.replace('.', "-");
+    if begin {
+        let asked = client.api(Method::POST, "/v3/templates").json(&json!({ "name": called }));
+        let (status, text) = answer(asked).await.context("no answer to a build's request")?;
+        ensure!(status == StatusCode::ACCEPTED, "a build was answered with {status}: {text}");
+        let made: Value = serde_json::from_str(&text)?;
+        let field = |name: &str| made.get(name).and_then(Value::as_str).context("an id");
+        let (template, build) = (field("templateID")?, field("buildID")?);
+        let step = json!({ "type": "RUN", "args": [format!("echo {name} > made")] });
+        let asked = client
+            .api(Method::POST, &format!("/v2/templates/{template}/builds/{build}"))
+            .json(&json!({ "fromTemplate": "base", "steps": [step] }));
+        if let Some((status, text)) = answer(asked).await {
+            ensure!(status == StatusCode::ACCEPTED, "a start was answered with {status}: {text}");
+        }
+        return Ok(());
+    }
+    let is_ready = || async {
+        let asked = client.api(Method::GET, &format!("/templates/{called}"));
+        let (_, text) = answer(asked).await.context("no answer")?;
+        let template: Value = serde_json::from_str(&text)?;
+        ensure!(template.get("buildStatus") == Some(&json!("ready")), "{template}");
+        Ok(())
+    };
+    eventually(Duration::from_mins(1), is_ready).await?;
+    let body = json!({ "templateID": called, "timeout": 60 });
+    let sandbox = client.create(body).await?;
+    let made = client.read(&sandbox, "/home/user/made").await?;
+    ensure!(made == format!("{name}\n").as_bytes(), "{made:?}");
+    ensure!(client.kill(&sandbox).await? == StatusCode::NO_CONTENT, "a kill");
+    Ok(())
+}
+
 /// Running, or paused and resumed for this.
 pub(crate) async fn usable(client: &Client, sandbox: &Value) -> Result<()> {
     let id = id(sandbox)?;

@@ -7,8 +7,8 @@ use axum::{
     http::StatusCode,
 };
 use futures_util::TryStreamExt as _;
-use sandboxo_control::{ImportTemplate, Scope};
-use sandboxo_model::{TeamRecord, TemplateRecord};
+use sandboxo_control::{DeleteTemplateError, ImportTemplate, Scope};
+use sandboxo_model::{SnapshotRecord, TeamRecord, TemplateRecord, TemplateRef};
 use sandboxo_zone_protocol::{Platform, Resources, TeamId, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio_util::io::StreamReader;
@@ -23,7 +23,8 @@ pub(crate) struct View {
     name: String,
     public: bool,
     image: String,
-    size_bytes: u64,
+    /// Of one that is built: not told.
+    size_bytes: Option<u64>,
     image_names: Vec<String>,
     vcpus: u32,
     memory_mib: u32,
@@ -53,7 +54,9 @@ pub(crate) struct Import {
 
 pub(crate) async fn list(State(surface): State<Surface>, _: Operator) -> Json<Vec<View>> {
     let templates = surface.control.templates.list(Scope::Operator);
-    Json(templates.iter().map(|record| view(&surface, record)).collect())
+    let built = surface.control.builds.templates(Scope::Operator);
+    let imported = templates.iter().map(|record| view(&surface, record));
+    Json(imported.chain(built.iter().filter_map(|record| built_view(&surface, record))).collect())
 }
 
 /// The body is a tar stream, gzipped or not, of any size.
@@ -102,7 +105,12 @@ pub(crate) async fn delete(
     _: Operator,
     Path(name): Path<String>,
 ) -> Result<StatusCode, AdminError> {
-    surface.control.templates.delete(Scope::Operator, &name).await?;
+    match surface.control.templates.delete(Scope::Operator, &name).await {
+        Err(DeleteTemplateError::NotFound(_)) => {
+            surface.control.builds.delete(Scope::Operator, &name).await?;
+        }
+        done => done?,
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -112,6 +120,30 @@ pub(crate) fn team(surface: &Surface, name: Option<&str>) -> Result<TeamId, Admi
     let teams = surface.control.keys.teams();
     let team = teams.iter().find(|team| team.name == name);
     team.map(|team| team.id).ok_or_else(|| AdminError::Invalid(format!("team: no team {name:?}")))
+}
+
+/// The version that is meant without a tag, or the newest. `None`: there is none yet.
+fn built_view(surface: &Surface, record: &SnapshotRecord) -> Option<View> {
+    let newest = || record.builds.values().max_by_key(|build| build.at);
+    let build = record.builds.get(TemplateRef::DEFAULT_TAG).or_else(newest)?;
+    let team = surface.control.keys.team(record.team);
+    Some(View {
+        id: record.id.to_string(),
+        team: team.map(|team| team.name.clone()).unwrap_or_default(),
+        name: record.name.as_ref().map(ToString::to_string).unwrap_or_default(),
+        public: false,
+        image: build.image.to_string(),
+        size_bytes: None,
+        image_names: Vec::new(),
+        vcpus: build.resources.vcpus,
+        memory_mib: build.resources.memory_mib,
+        disk_mib: build.resources.disk_mib,
+        platform: build.platform.name(),
+        user: build.user.clone(),
+        workdir: build.workdir.clone(),
+        created_at: record.created_at,
+        updated_at: build.at,
+    })
 }
 
 fn view(surface: &Surface, record: &TemplateRecord) -> View {
@@ -138,7 +170,7 @@ fn view(surface: &Surface, record: &TemplateRecord) -> View {
         name: name.to_string(),
         public: *public,
         image: image.to_string(),
-        size_bytes: *image_bytes,
+        size_bytes: Some(*image_bytes),
         image_names: image_names.iter().map(ToString::to_string).collect(),
         vcpus: resources.vcpus,
         memory_mib: resources.memory_mib,

@@ -20,6 +20,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_model::{
     BuildFailure, BuildLine, BuildLogRecord, BuildPhase, BuildRecord, FilesHash, Invalid, Level,
     Recipe, SnapshotBuild, SnapshotKind, SnapshotRecord, TemplateNameError, TemplateRecord,
@@ -314,6 +315,8 @@ impl Builds {
             (None, None) => Vec::new(),
         };
         let phase = match record.phase {
+            // What it has made is to be had once everything of it is done.
+            _ if live.is_some() => StatusPhase::Building,
             BuildPhase::Waiting => StatusPhase::Waiting,
             BuildPhase::Building { .. } => StatusPhase::Building,
             BuildPhase::Ready { .. } => StatusPhase::Ready,
@@ -435,6 +438,7 @@ impl Builds {
         let context = &self.context;
         let _changing = context.accounts.changing.lock().await;
         let now = context.now();
+        crashpoint(Point::BuildMade);
         let (made, phase) = match outcome {
             Ok(made) => (Some(made), BuildPhase::Ready { at: now }),
             Err(failure) => {

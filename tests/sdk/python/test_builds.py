@@ -85,6 +85,43 @@ def test_a_sandbox_has_what_its_template_was_built_of(context):
         assert sandbox.commands.run("grep MemTotal /proc/meminfo").stdout.split()[1] == str(1024 * 1024)
 
 
+def test_files_are_copied_into_what_is_there_as_docker_does(context):
+    prepare = "mkdir -m 711 there there/deep && echo old > there/run && echo kept > there/deep/kept && ln -s there door && ln -s /etc/hostname there/link"
+    template = (
+        Template(file_context_path=str(context))
+        .from_base_image()
+        .run_cmd(prepare)
+        # Through a link to a folder; a file and a link in the way give way, a folder stays and is as the new one.
+        .copy("src", "door")
+        .copy("one.conf", "door")
+        .copy("two.conf", "new/path/of/two", user="root:users", mode=0o4711)
+        .copy("*.conf", "~/.conf.d")
+    )
+    called = name()
+    build(template, called)
+    with Sandbox.create(called) as sandbox:
+        listed = sandbox.commands.run("find . ! -name '.bash*' ! -name .profile -printf '%P %u:%g %m %l\\n' | sort").stdout
+        assert [line.rstrip() for line in listed.splitlines()] == [
+            " user:user 755",
+            ".conf.d user:user 755",
+            ".conf.d/one.conf user:user 644",
+            ".conf.d/two.conf user:user 644",
+            "door user:user 777 there",
+            "new root:users 755",
+            "new/path root:users 755",
+            "new/path/of root:users 755",
+            "new/path/of/two root:users 4711",
+            "there user:user 711",
+            "there/deep user:user 755",
+            "there/deep/data user:user 644",
+            "there/deep/kept user:user 644",
+            "there/link user:user 777 deep/data",
+            "there/one.conf user:user 644",
+            "there/run user:user 755",
+        ]
+        assert sandbox.files.read("there/run") == "#!/bin/sh\necho ran\n"
+
+
 def test_a_build_that_fails_says_where_and_why():
     for template, why in [
         (Template().from_base_image().run_cmd("echo bad >&2; exit 3"), "failed to run command 'echo bad >&2; exit 3': exit status 3"),

@@ -10,7 +10,7 @@ use sandboxo_store::{Read as _, StoreError};
 use sandboxo_zone_protocol::{BuildId, CheckpointId, TeamId, Timestamp};
 
 use super::Builds;
-use crate::DeleteTemplateError;
+use crate::{DeleteTemplateError, Scope};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tag {
@@ -39,10 +39,13 @@ impl From<StoreError> for TagError {
 
 impl Builds {
     /// Those that builds make, ready or not, by name.
-    pub fn templates(&self, team: TeamId) -> Vec<Arc<SnapshotRecord>> {
+    pub fn templates(&self, scope: impl Into<Scope>) -> Vec<Arc<SnapshotRecord>> {
+        let scope = scope.into();
         let mut templates: Vec<_> = self.context.accounts.read(|maps| {
             let own = maps.snapshots.values();
-            own.filter(|it| it.team == team && it.kind == SnapshotKind::Built).cloned().collect()
+            own.filter(|it| scope.includes(it.team) && it.kind == SnapshotKind::Built)
+                .cloned()
+                .collect()
         });
         templates.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
         templates
@@ -153,8 +156,23 @@ impl Builds {
     }
 
     /// With all its versions; builds of it that go on end. By id or name; with a tag that alone.
-    pub async fn delete(&self, team: TeamId, text: &str) -> Result<(), DeleteTemplateError> {
+    pub async fn delete(
+        &self,
+        scope: impl Into<Scope>,
+        text: &str,
+    ) -> Result<(), DeleteTemplateError> {
         let not_found = || DeleteTemplateError::NotFound(text.to_owned());
+        let team = match scope.into() {
+            Scope::Team(team) => team,
+            Scope::Operator => {
+                let teams: Vec<TeamId> =
+                    self.context.accounts.read(|maps| maps.teams.keys().copied().collect());
+                let owner = teams
+                    .into_iter()
+                    .find(|team| self.context.accounts.built(*team, text).is_some());
+                owner.ok_or_else(not_found)?
+            }
+        };
         if let Some((name, tag)) = text.rsplit_once(':') {
             return self.untag(team, name, vec![tag.to_owned()]).await.map_err(
                 |error| match error {

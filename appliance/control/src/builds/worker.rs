@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_model::{
     Base, Birth, BuildFailure, BuildRecord, From, LayerKey, LayerRecord, Level, Lifecycle,
     NewSandbox, Recipe, SandboxRecord, StepName, Surroundings,
@@ -82,6 +83,7 @@ impl Worker {
         let id = record.id;
         self.live.sandbox.lock().replace(id);
         let record = self.sandboxes.bear(record, hold).await.map_err(|error| of_create(&error))?;
+        crashpoint(Point::BuildBegun);
         let sandbox = Inside { worker: self, record, base };
         for stage in plan.stages.iter().skip(done) {
             sandbox.stage(stage, recipe.steps.len()).await?;
@@ -107,7 +109,13 @@ impl Worker {
                     user: "user".into(),
                     workdir: Some("/home/user".into()),
                 };
-                Ok(Ground { words: words(team, &base), base, around, provision: true, hold: None })
+                Ok(Ground {
+                    words: words(team, &base, &around),
+                    base,
+                    around,
+                    provision: true,
+                    hold: None,
+                })
             }
             From::Template(text) => {
                 let unknown = || {
@@ -132,7 +140,7 @@ impl Worker {
                     workdir: base.workdir.clone(),
                 };
                 let provision = base.origin == Origin::Image;
-                Ok(Ground { words: words(team, &base), base, around, provision, hold })
+                Ok(Ground { words: words(team, &base, &around), base, around, provision, hold })
             }
         }
     }
@@ -227,9 +235,9 @@ fn tail(stage: &Stage) -> String {
     format!("{} [{key}]", stage.title)
 }
 
-fn words(team: TeamId, base: &Base) -> String {
+fn words(team: TeamId, base: &Base, around: &Surroundings) -> String {
     let Base { image, resources, platform, origin, .. } = base;
-    format!("{team} {image} {resources:?} {} {origin:?} {:?}", platform.name(), base.env)
+    format!("{team} {image} {resources:?} {} {origin:?} {around:?}", platform.name())
 }
 
 struct Inside<'w> {
@@ -277,6 +285,7 @@ impl Inside<'_> {
 
     async fn keep_layer(&self, step: StepName, key: LayerKey) -> Outcome<()> {
         let Taken { checkpoint, hold, .. } = self.checkpoint(step, Kept::Files).await?;
+        crashpoint(Point::BuildLayerSaved);
         let context = &self.worker.context;
         let layer = LayerRecord {
             key,

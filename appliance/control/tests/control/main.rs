@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 mod accounts;
+mod builds;
 mod clock;
 mod create;
 mod crowd;

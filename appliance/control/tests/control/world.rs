@@ -22,6 +22,7 @@ pub(crate) struct World {
     pub(crate) key: NewKey,
     pub(crate) template: Arc<TemplateRecord>,
     random: Arc<SeededRandom>,
+    config: ControlConfig,
     tasks: Tasks,
 }
 
@@ -32,13 +33,17 @@ impl World {
     }
 
     pub(crate) async fn on(store: Store) -> Self {
+        Self::with(store, ControlConfig::default()).await
+    }
+
+    pub(crate) async fn with(store: Store, config: ControlConfig) -> Self {
         let clock = Arc::new(ManualClock::default());
         let zone = FakeZone::new(clock.clone());
         let spool = Spool::temporary();
         let random = Arc::new(SeededRandom::new(1));
         let tasks = Tasks::new();
         let control = Control::start(
-            ControlConfig::default(),
+            config.clone(),
             store.clone(),
             spool.clone(),
             zone.clone(),
@@ -58,7 +63,7 @@ impl World {
         let import = ImportTemplate::new("base");
         let template =
             control.templates.import(team, import, Box::new(&b"a root"[..])).await.unwrap();
-        Self { control, zone, clock, store, spool, team, key, template, random, tasks }
+        Self { control, zone, clock, store, spool, team, key, template, random, config, tasks }
     }
 
     /// The process dies.
@@ -71,7 +76,7 @@ impl World {
     pub(crate) async fn start_again(&mut self) {
         self.tasks = Tasks::new();
         self.control = Control::start(
-            ControlConfig::default(),
+            self.config.clone(),
             self.store.clone(),
             self.spool.clone(),
             self.zone.clone(),

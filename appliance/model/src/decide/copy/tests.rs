@@ -1,5 +1,6 @@
 //! What `docker build` makes of the same by its rules, case by case; a `!` in the name says where
-//! the archive that clients send, or one rule for any number of matches, leads elsewhere.
+//! the archive that clients send, or one rule for any number of matches, leads elsewhere. buildah
+//! 1.28 makes the same of all of them, but that it drops the set-user-ID bit.
 
 use super::*;
 
