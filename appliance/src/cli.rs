@@ -155,6 +155,8 @@ pub(crate) enum Key {
 pub(crate) enum Bench {
     /// From a create to the first output of a command
     Tti(bench::Tti),
+    /// Pauses, resumes, snapshots and forks of sandboxes that hold memory
+    Lifecycle(bench::Lifecycle),
 }
 
 #[derive(Debug, Subcommand)]
@@ -215,6 +217,7 @@ pub(crate) async fn run(context: Context, command: Command) -> Result<ExitCode> 
         Command::Key(Key::Rm { id }) => keys::rm(&context, &id).await?,
         Command::Doctor(ask) => return doctor::doctor(&context, ask).await,
         Command::Bench(Bench::Tti(tti)) => bench::tti(&context, tti).await?,
+        Command::Bench(Bench::Lifecycle(ask)) => bench::lifecycle(&context, ask).await?,
         Command::Completions(asked) => pages::completions(&asked)?,
         Command::Man(asked) => pages::manual(&asked)?,
         Command::Down { keep } => down::down(&context, keep).await?,

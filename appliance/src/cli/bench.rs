@@ -2,6 +2,7 @@
 //! runsc in the same run.
 
 mod bare;
+mod lifecycle;
 pub(crate) mod machine;
 pub(crate) mod stats;
 
@@ -23,6 +24,7 @@ use crate::{
     programs,
 };
 use bare::Bare;
+pub(crate) use lifecycle::{Lifecycle, lifecycle};
 use stats::{Stats, rounded};
 
 const ECHO: [&str; 4] = ["/bin/bash", "-l", "-c", "echo hi"];
@@ -82,7 +84,7 @@ impl Bench {
         let templates = target.admin_get("/templates").await?;
         let rootfs = rootfs(&zone, &templates, &tti.template)?;
         let runsc = programs::runsc(&config)?;
-        let bare = Bare::new(&runsc, &rootfs)?;
+        let bare = Bare::new(&runsc, &config.state, &rootfs)?;
         let pool = zone.get("poolSize").and_then(Value::as_u64).context("the pool's size")?;
         let made = parking_lot::Mutex::default();
         Ok(Self { target, tti, bare, pool, runsc, made })

@@ -56,6 +56,8 @@ fn what_is_understood() {
         ("sandboxo template base --fresh", None),
         ("sandboxo key create ci", None),
         ("sandboxo bench tti --n 100", None),
+        ("sandboxo bench lifecycle -n 3 --memory 0,64 --forks 2 --at-once 0", None),
+        ("sandboxo bench lifecycle --memory much", Some(E::ValueValidation)),
         ("sandboxo config print --state s", None),
         ("sandboxo doctor", None),
         ("sandboxo doctor --leaks --quiesce 30", None),

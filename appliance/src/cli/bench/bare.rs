@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::Stdio,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -10,16 +11,23 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::{io::AsyncReadExt as _, process::Command, time::Instant};
 
+/// Random memory comes at some hundred MiB a second.
+const HELD_WITHIN: Duration = Duration::from_mins(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 pub(super) struct Bare {
     runsc: PathBuf,
     folder: TempDir,
+    images: TempDir,
     rootfs: PathBuf,
 }
 
 impl Bare {
-    pub(super) fn new(runsc: &Path, rootfs: &Path) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("sbxo-bare").tempdir_in("/run")?;
-        Ok(Self { runsc: runsc.to_path_buf(), folder, rootfs: rootfs.to_path_buf() })
+    pub(super) fn new(runsc: &Path, state: &Path, rootfs: &Path) -> Result<Self> {
+        let mut named = tempfile::Builder::new();
+        let named = named.prefix("sbxo-bare");
+        let (folder, images) = (named.tempdir_in("/run")?, named.tempdir_in(state)?);
+        Ok(Self { runsc: runsc.to_path_buf(), folder, images, rootfs: rootfs.to_path_buf() })
     }
 
     /// Milliseconds from the start of `runsc run` to the first byte of the command's output.
@@ -50,30 +58,61 @@ impl Bare {
     /// `runsc run -detach`: returns when the sandbox has started.
     pub(super) async fn detach(&self, id: &str) -> Result<()> {
         let bundle = self.bundle(id, &["/bin/sleep", "600"])?;
-        let status = self
-            .command()
-            .args(["run", "-detach", "--bundle"])
-            .arg(bundle)
-            .arg(id)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .await
-            .context("start runsc")?;
-        if status.success() { Ok(()) } else { bail!("runsc run -detach failed: {}", self.log()) }
+        self.call(self.command().args(["run", "-detach", "--bundle"]).arg(bundle).arg(id)).await
     }
 
     pub(super) async fn delete(&self, id: &str) -> Result<()> {
-        let status = self
-            .command()
-            .args(["delete", "-force", id])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .await?;
-        if status.success() { Ok(()) } else { bail!("runsc delete failed: {}", self.log()) }
+        self.call(self.command().args(["delete", "-force", id])).await
+    }
+
+    /// One that has that much random memory once this returns.
+    pub(super) async fn hold(&self, id: &str, mib: u32) -> Result<()> {
+        let fill = format!("head -c {mib}M /dev/urandom > /tmp/held && mv /tmp/held /tmp/is-held");
+        let bundle = self.bundle(id, &["/bin/sh", "-c", &format!("{fill}; exec sleep 600")])?;
+        self.call(self.command().args(["run", "-detach", "--bundle"]).arg(bundle).arg(id)).await?;
+        let until = Instant::now() + HELD_WITHIN;
+        let is_held = ["exec", id, "/bin/test", "-e", "/tmp/is-held"];
+        while self.call(self.command().args(is_held)).await.is_err() {
+            if Instant::now() > until {
+                bail!("a bare sandbox does not get its {mib} MiB: {}", self.log());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
+    }
+
+    /// Milliseconds of `runsc checkpoint`, after which it is gone.
+    pub(super) async fn checkpoint(&self, id: &str) -> Result<f64> {
+        let image = self.image(id);
+        if image.exists() {
+            std::fs::remove_dir_all(&image)?;
+        }
+        let begin = Instant::now();
+        self.call(self.command().args(["checkpoint", "-image-path"]).arg(image).arg(id)).await?;
+        let took = begin.elapsed();
+        self.delete(id).await?;
+        Ok(took.as_secs_f64() * 1000.0)
+    }
+
+    /// Milliseconds of `runsc restore -detach` from what a checkpoint of `id` has left.
+    pub(super) async fn restore(&self, id: &str, again: &str) -> Result<f64> {
+        let bundle = self.folder.path().join(id);
+        let begin = Instant::now();
+        let mut command = self.command();
+        command.args(["restore", "-detach", "-image-path"]).arg(self.image(id));
+        self.call(command.arg("--bundle").arg(bundle).arg(again)).await?;
+        Ok(begin.elapsed().as_secs_f64() * 1000.0)
+    }
+
+    /// On the appliance's own disk, as checkpoints are.
+    fn image(&self, id: &str) -> PathBuf {
+        self.images.path().join(id)
+    }
+
+    async fn call(&self, command: &mut Command) -> Result<()> {
+        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let status = quiet.status().await.context("start runsc")?;
+        if status.success() { Ok(()) } else { bail!("runsc failed: {}", self.log()) }
     }
 
     /// The flags that the zone's own sandboxes have, without a network to set up.
