@@ -75,6 +75,7 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool, Arc<Loca
     let mut facts = ZoneFacts {
         instance: zone.instance.clone(),
         pool_size: zone.warm,
+        blanks: zone.blanks,
         images: zone.state.join("images"),
         build: zone.build.clone(),
         keeper_build: Arc::new(String::new),
@@ -169,6 +170,7 @@ pub(crate) fn zone_config(config: &Config, state: &StateFolder) -> Result<ZoneCo
         build: programs::build(&program)?,
         keeper: program,
         warm: config.pool.size,
+        blanks: config.pool.blanks,
         limits: Limits {
             sandboxes: config.limits.sandboxes,
             memory_reserve_mib: config.limits.memory_reserve_mib,

@@ -192,6 +192,7 @@ fn view(shared: &Shared, slot: &Slot, saved: &BTreeSet<ContainerId>) -> SlotView
         has_ended: slot.ending
             || saved.contains(&slot.container)
             || is_half_restored(slot)
+            || slot.blank
             || slot.claim.as_ref().is_some_and(|claim| shared.ledger.has_ended(claim.id)),
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! ```text
 //! Slotted ─► Equipped (disk, network, cgroup, bundle) ─► Running ─► Connected
+//!                                                  └─► Blank ──┘
 //! ```
 //!
+//! A blank is what runsc has made and not started: a checkpoint is restored into it.
 //! Each stage owns what exists by then; dropped unfinished, it hands all of it to the janitor.
 //! Steps are never cut in the middle: whoever wants a start to end cancels a token that is looked
 //! at between them and while something is waited for.
 
+mod blank;
 mod connected;
 
 use std::{
@@ -24,10 +27,13 @@ use sandboxo_channel::{ChannelError, Hello};
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::{CreateError, NetworkMode, Shape};
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::SemaphorePermit,
+    time::{Instant, timeout_at},
+};
 
 use crate::{
-    bundle::{self, Bundle},
+    bundle::{self, Bundle, OOM_SCORE},
     cgroup::{CgroupError, Group, GroupLimits, Weight},
     checkpoint::Description,
     config::SlotPaths,
@@ -40,9 +46,11 @@ use crate::{
     network::{Lease, LeaseRecord, NetworkError},
     process::{Process, ProcessMark},
     runsc::{RunCommand, Runsc},
+    sentry::SentryError,
     slot::{ContainerId, ProgramsRecord, RestoreRecord, Slot},
 };
 
+pub(crate) use blank::{Blank, bring_back, make_blank};
 pub(crate) use connected::Connected;
 use connected::attach_to;
 
@@ -84,6 +92,8 @@ pub(crate) enum BringUpError {
     Agent { said: String, source: ChannelError },
     #[error("its agent refuses: {0}")]
     Refused(String),
+    #[error("speak to its sentry; {said}")]
+    Sentry { said: String, source: SentryError },
     #[error("it was made by runsc {0}, which this host does not have")]
     OtherRuntime(String),
     #[error("the agent that it has in memory is not kept here")]
@@ -123,6 +133,7 @@ impl From<BringUpError> for CreateError {
             | BringUpError::Runsc { .. }
             | BringUpError::Ended(_)
             | BringUpError::Agent { .. }
+            | BringUpError::Sentry { .. }
             | BringUpError::Refused(_) => Self::Runtime(Box::new(error)),
         }
     }
@@ -220,35 +231,95 @@ pub(crate) async fn bring_up(
     host: &Arc<Host>,
     shape: Shape,
     weight: Weight,
-    from: Option<Restore>,
     cancel: &Stop,
 ) -> Result<Connected, BringUpError> {
-    let give_up = Instant::now() + host.start_timeout;
-    let _one_of_few = tokio::select! {
-        permit = timeout_at(give_up, host.starts.acquire()) => permit.map_err(|_late| {
-            BringUpError::TimedOut(host.start_timeout, "too many others start".to_owned())
-        })?,
-        () = cancel.cancelled() => return Err(BringUpError::Cancelled),
-    };
-    let go_on = || if cancel.is_cancelled() { Err(BringUpError::Cancelled) } else { Ok(()) };
-    let slotted = Slotted::make(host, shape, from.as_ref())?;
-    go_on()?;
-    let equipped = slotted.equip(weight, from.as_ref()).await?;
-    go_on()?;
-    let running = equipped.start(from.as_ref(), give_up, cancel).await?;
-    go_on()?;
-    let connected = running.connect(give_up, cancel).await?;
-    crashpoint(Point::RefillGreeted);
-    Ok(connected)
+    let start = Start::begin(host, cancel);
+    let _one_of_few = start.turn().await?;
+    start.by_command_line(shape, weight, None).await
+}
+
+/// What all the steps of one start look at.
+struct Start<'a> {
+    host: &'a Arc<Host>,
+    give_up: Instant,
+    cancel: &'a Stop,
+}
+
+impl<'a> Start<'a> {
+    fn begin(host: &'a Arc<Host>, cancel: &'a Stop) -> Self {
+        Self { host, give_up: Instant::now() + host.start_timeout, cancel }
+    }
+
+    async fn turn(&self) -> Result<SemaphorePermit<'a>, BringUpError> {
+        let Self { host, give_up, cancel } = self;
+        tokio::select! {
+            permit = timeout_at(*give_up, host.starts.acquire()) => {
+                permit.ok().and_then(Result::ok).ok_or_else(|| {
+                    BringUpError::TimedOut(host.start_timeout, "too many others start".to_owned())
+                })
+            }
+            () = cancel.cancelled() => Err(BringUpError::Cancelled),
+        }
+    }
+
+    fn go_on(&self) -> Result<(), BringUpError> {
+        if self.cancel.is_cancelled() { Err(BringUpError::Cancelled) } else { Ok(()) }
+    }
+
+    /// By runsc's command line alone.
+    async fn by_command_line(
+        &self,
+        shape: Shape,
+        weight: Weight,
+        from: Option<&Restore>,
+    ) -> Result<Connected, BringUpError> {
+        let call = from.map_or(Call::Run, Call::Restore);
+        let running = self.call(shape, weight, call).await?;
+        let connected = running.connect(self.give_up, self.cancel).await?;
+        crashpoint(Point::RefillGreeted);
+        Ok(connected)
+    }
+
+    async fn call(
+        &self,
+        shape: Shape,
+        weight: Weight,
+        call: Call<'_>,
+    ) -> Result<Running, BringUpError> {
+        let slotted = Slotted::make(self.host, shape, call)?;
+        self.go_on()?;
+        let equipped = slotted.equip(weight, call.from()).await?;
+        self.go_on()?;
+        let running = equipped.start(call, self.give_up, self.cancel).await?;
+        self.go_on()?;
+        Ok(running)
+    }
+}
+
+/// What runsc is told to do.
+#[derive(Clone, Copy)]
+enum Call<'a> {
+    Run,
+    Restore(&'a Restore),
+    Create,
+}
+
+impl<'a> Call<'a> {
+    fn from(self) -> Option<&'a Restore> {
+        match self {
+            Self::Restore(from) => Some(from),
+            Self::Run | Self::Create => None,
+        }
+    }
 }
 
 /// Written down, and nothing else.
 struct Slotted(Holdings);
 
 impl Slotted {
-    fn make(host: &Arc<Host>, shape: Shape, from: Option<&Restore>) -> Result<Self, BringUpError> {
-        let new =
-            || ProgramsRecord { runsc: host.runsc.mark(), agent: host.programs.agent.clone() };
+    fn make(host: &Arc<Host>, shape: Shape, call: Call<'_>) -> Result<Self, BringUpError> {
+        let from = call.from();
+        let new = || host.programs_now();
         let slot = Slot {
             format: Slot::FORMAT,
             container: ContainerId::random(&*host.random),
@@ -260,6 +331,7 @@ impl Slotted {
             claim: None,
             ending: false,
             programs: Some(from.map_or_else(new, |from| from.checkpoint.programs.clone())),
+            blank: matches!(call, Call::Create),
             saving: None,
             restored: from
                 .map(|from| RestoreRecord { checkpoint: from.checkpoint.id, told: false }),
@@ -301,10 +373,7 @@ impl Slotted {
 impl Holdings {
     /// What runs it; of one of the time before slots said so, what runs all now.
     pub(crate) fn programs(&self) -> ProgramsRecord {
-        self.slot.programs.clone().unwrap_or_else(|| ProgramsRecord {
-            runsc: self.host.runsc.mark(),
-            agent: self.host.programs.agent.clone(),
-        })
+        self.slot.programs.clone().unwrap_or_else(|| self.host.programs_now())
     }
 
     /// The build of runsc that its sentry is of.
@@ -333,17 +402,22 @@ impl Holdings {
             netns: self.lease.as_ref().map(Lease::netns_path),
             memory_mib: shape.resources.memory_mib,
         });
+        self.write_boot_id(from)?;
+        fs::write(paths.bundle_config(), config.to_string())
+            .map_err(BringUpError::at("write its bundle"))
+    }
+
+    /// In place, since a sandbox may have the file already.
+    fn write_boot_id(&self, from: Option<&Restore>) -> Result<(), BringUpError> {
         let boot = if let Some(Restore { checkpoint, reboot: false }) = from {
             // What goes on has not been booted again.
             checkpoint.boot_id.clone()
         } else {
             let mut random = [0; 16];
-            host.random.fill(&mut random);
+            self.host.random.fill(&mut random);
             uuid(random)
         };
-        fs::write(boot_id, boot).map_err(BringUpError::at("write its boot id"))?;
-        fs::write(paths.bundle_config(), config.to_string())
-            .map_err(BringUpError::at("write its bundle"))
+        fs::write(self.paths.boot_id(), boot).map_err(BringUpError::at("write its boot id"))
     }
 }
 
@@ -362,7 +436,7 @@ struct Equipped(Holdings);
 impl Equipped {
     async fn start(
         self,
-        from: Option<&Restore>,
+        call: Call<'_>,
         give_up: Instant,
         cancel: &Stop,
     ) -> Result<Running, BringUpError> {
@@ -383,9 +457,10 @@ impl Equipped {
             panic_log: &panic_log,
             pid_file: &pid_file,
         };
-        let args = match from {
-            None => runsc.run_arguments(&run),
-            Some(from) => {
+        let args = match call {
+            Call::Run => runsc.run_arguments(&run),
+            Call::Create => runsc.create_arguments(&run),
+            Call::Restore(from) => {
                 runsc.restore_arguments(&run, &host.checkpoints.image(from.checkpoint.id))
             }
         };
@@ -404,7 +479,8 @@ impl Equipped {
             log: holdings.paths.output(),
             cgroups: holdings.group.procs_files(),
             netns: None,
-            oom_score_adj: None,
+            // runsc sets it at a start, which a blank's sentry does not see.
+            oom_score_adj: Some(OOM_SCORE),
             binds: vec![Bind { source: meminfo, target: MEMINFO.into() }],
             processors: host.processors.begin_on(holdings.slot.shape.resources.vcpus),
         };

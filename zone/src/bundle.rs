@@ -35,6 +35,9 @@ const CAPABILITIES: [&str; 18] = [
     "CAP_SYS_RESOURCE",
 ];
 
+/// When the host itself runs short, a sandbox goes before its owner.
+pub(crate) const OOM_SCORE: i16 = 500;
+
 pub(crate) struct Bundle<'a> {
     pub(crate) rootfs: &'a Path,
     pub(crate) agent: &'a Path,
@@ -69,8 +72,7 @@ pub(crate) fn config(bundle: &Bundle<'_>) -> Value {
                 "ambient": [],
             },
             "rlimits": [{"type": "RLIMIT_NOFILE", "soft": 65_536, "hard": 1_048_576}],
-            // When the host itself runs short, a sandbox goes before its owner.
-            "oomScoreAdj": 500,
+            "oomScoreAdj": OOM_SCORE,
         },
         "mounts": [
             {"destination": "/proc", "type": "proc", "source": "proc"},

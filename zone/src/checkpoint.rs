@@ -12,6 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
@@ -26,12 +27,15 @@ use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 use crate::{
     fault::gone,
     runsc::Features,
+    sentry::ImageFiles,
     slot::{ProgramsRecord, write_whole},
 };
 
 const UNFINISHED: &str = "new";
 /// In the folder that runsc is given.
 const IMAGE: &str = "checkpoint.img";
+const PLACES: &str = "pages_meta.img";
+const PAGES: &str = "pages.img";
 /// What a checkpoint takes beside memory and files.
 const ALLOWANCE_MIB: u64 = 16;
 
@@ -199,14 +203,18 @@ impl Checkpoints {
     pub(crate) fn finish(&self, id: CheckpointId) -> io::Result<Description> {
         let unfinished = self.unfinished(id);
         let image = File::open(unfinished.join("image").join(IMAGE))?;
-        let size_bytes = image.metadata()?.len();
-        if size_bytes == 0 {
+        if image.metadata()?.len() == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut size_bytes = 0;
+        for file in fs::read_dir(unfinished.join("image"))? {
+            let file = File::open(file?.path())?;
+            size_bytes += file.metadata()?.len();
+            file.sync_all()?;
         }
         let description = Description { size_bytes, ..describe(&unfinished)? };
         let record = unfinished.join("checkpoint.json");
         write_whole(&record, &serde_json::to_vec(&description)?)?;
-        image.sync_all()?;
         File::open(record)?.sync_all()?;
         File::open(unfinished.join("image"))?.sync_all()?;
         File::open(&unfinished)?.sync_all()?;
@@ -257,6 +265,27 @@ impl Checkpoints {
             }
         }
         Ok(())
+    }
+
+    /// How many there are of each shape that these programs can go on with.
+    pub(crate) fn shapes(&self, programs: &ProgramsRecord) -> BTreeMap<Shape, u32> {
+        let mut shapes = BTreeMap::new();
+        for it in self.state.lock().whole.values().filter(|it| it.programs.is_same(programs)) {
+            *shapes.entry(it.shape).or_default() += 1;
+        }
+        shapes
+    }
+
+    pub(crate) fn image_files(&self, id: CheckpointId) -> io::Result<ImageFiles> {
+        let folder = self.image(id);
+        let open = |name| File::open(folder.join(name)).map(OwnedFd::from);
+        let pages = match open(PAGES) {
+            Ok(pages) => Some((open(PLACES)?, pages)),
+            // An image of the time when all was in one file.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        Ok(ImageFiles { state: open(IMAGE)?, pages })
     }
 
     /// The folder that runsc reads.

@@ -29,6 +29,9 @@ pub struct ZoneConfig {
     /// Sandboxes that wait for somebody, in all; kinds share them by how much they were asked for
     /// lately. 0 turns the pool off.
     pub warm: u32,
+    /// Sandboxes that runsc has made and not started, for checkpoints to be restored into. There
+    /// are none while there is no checkpoint.
+    pub blanks: u32,
     pub limits: Limits,
     /// How long an image stays that no template has.
     pub image_grace: Duration,

@@ -1,9 +1,9 @@
 //! What every part of the zone needs of this host, made once at the start.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use sandboxo_tasks::Tasks;
-use sandboxo_zone_protocol::{Clock, Random};
+use sandboxo_zone_protocol::{Clock, Random, Shape};
 use tokio::sync::Semaphore;
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     network::Network,
     programs::Programs,
     runsc::Runsc,
+    slot::ProgramsRecord,
 };
 
 pub(crate) struct Host {
@@ -42,4 +43,24 @@ pub(crate) struct Host {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) tasks: Tasks,
+}
+
+impl Host {
+    /// What a sandbox that is made now is made with.
+    pub(crate) fn programs_now(&self) -> ProgramsRecord {
+        ProgramsRecord { runsc: self.runsc.mark(), agent: self.programs.agent.clone() }
+    }
+
+    /// How many checkpoints of each shape blanks are good for.
+    pub(crate) fn restorable(&self) -> BTreeMap<Shape, u32> {
+        if !self.runsc.is_spoken() {
+            return BTreeMap::new();
+        }
+        self.checkpoints.shapes(&self.programs_now())
+    }
+
+    /// Whether blanks are good for a checkpoint of these programs.
+    pub(crate) fn restores_into_blanks(&self, programs: &ProgramsRecord) -> bool {
+        self.runsc.is_spoken() && programs.is_same(&self.programs_now())
+    }
 }

@@ -28,6 +28,7 @@ mod programs;
 mod runsc;
 mod sandbox;
 mod selftest;
+mod sentry;
 mod slot;
 mod teardown;
 

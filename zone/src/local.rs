@@ -37,7 +37,7 @@ use crate::{
     keeper::{Keeper, KeeperConfig, KeeperError},
     machine::Processors,
     network::{Network, NetworkConfig, NetworkError},
-    pool::Pool,
+    pool::{Pool, Sizes},
     programs::Programs,
     runsc::{ProbeError, Runsc, RuntimeFacts, kernel_release},
     sandbox::{Shared, Task},
@@ -162,7 +162,7 @@ impl LocalZone {
         let shared = Arc::new(Shared {
             host: host.clone(),
             ledger,
-            pool: Arc::new(Pool::new(config.warm)),
+            pool: Arc::new(Pool::new(Sizes { warm: config.warm, blanks: config.blanks })),
             sandboxes: parking_lot::Mutex::default(),
         });
         adoption::adopt(&shared, held).await.map_err(folder(&host.layout.slots()))?;
@@ -215,6 +215,7 @@ impl LocalZone {
             running: u32::try_from(self.shared.sandboxes.lock().len()).unwrap_or(u32::MAX),
             limit: self.config.limits.sandboxes,
             warm: self.shared.pool.ready(),
+            blanks: self.shared.pool.blanks(),
             free_memory_mib: memory,
             free_disk_mib: disk::free_mib(&self.config.state).unwrap_or(0),
         }

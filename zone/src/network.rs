@@ -4,6 +4,7 @@
 //! The rules of a sandbox live in the kernel and stay in force while nobody is there.
 
 mod book;
+mod handover;
 mod host;
 mod lease;
 mod leftovers;
@@ -32,6 +33,7 @@ use tokio::sync::Notify;
 
 use self::{book::Book, host::Host, netlink::Changes, plan::Plan, worker::Worker};
 
+pub(crate) use self::handover::Handover;
 pub use self::{
     host::HostError,
     lease::{Lease, LeaseRecord},

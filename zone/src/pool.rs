@@ -1,65 +1,71 @@
-//! Sandboxes that run and wait for somebody.
+//! Sandboxes that wait for somebody.
 //!
-//! A member is connected and has greeted; a claim is one message. Members have no public id and
-//! no record but their slot, so a restart adopts or removes them.
+//! A warm one is connected and has greeted; a claim is one message. A blank is made and not
+//! started, and waits for a checkpoint. None has a public id or a record but its slot, so a restart
+//! adopts the warm ones and removes the rest.
 
 mod decide;
+mod shelf;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
 
-use decide::{Demand, PoolMove, PoolView, decide_pool, shares};
+use decide::{Demand, PoolMove, blank_shares, shares};
 use parking_lot::Mutex;
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::Shape;
+use shelf::{Look, Shelf, Waits};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     admission::Memory,
-    bringup::{Connected, bring_up},
+    bringup::{Blank, BringUpError, Connected, bring_up, make_blank},
     cgroup::Weight,
     host::Host,
 };
 
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_mins(1);
+/// A shape whose last checkpoint is gone for longer has no blanks: who pauses and resumes in turn
+/// keeps them.
+const LINGER: Duration = Duration::from_mins(10);
 
 pub(crate) struct Pool {
-    size: u32,
+    sizes: Sizes,
     state: Mutex<State>,
     work: Notify,
     /// There are more of them, or fewer by its own will: who tells how many need not wait.
     changed: Notify,
 }
 
+/// How many of each sort, in all.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) warm: u32,
+    pub(crate) blanks: u32,
+}
+
 #[derive(Default)]
 struct State {
     /// Nobody has said yet; members of an earlier process are kept until then.
     kept: Option<BTreeSet<Shape>>,
-    members: BTreeMap<Shape, VecDeque<Connected>>,
-    filling: BTreeMap<Shape, u32>,
-    resting: BTreeMap<Shape, Rest>,
+    warm: Shelf<Connected>,
+    blanks: Shelf<Blank>,
+    /// When there was a checkpoint of a shape last.
+    saved: BTreeMap<Shape, Instant>,
     last_claim: Option<Instant>,
     /// As it was at the time beside it.
     demand: BTreeMap<Shape, (Demand, Instant)>,
     stopped: bool,
 }
 
-#[derive(Clone, Copy)]
-struct Rest {
-    until: Instant,
-    next: Duration,
-}
-
 impl Pool {
-    pub(crate) fn new(size: u32) -> Self {
+    pub(crate) fn new(sizes: Sizes) -> Self {
         Self {
-            size,
+            sizes,
             state: Mutex::new(State::default()),
             work: Notify::new(),
             changed: Notify::new(),
@@ -69,7 +75,7 @@ impl Pool {
     pub(crate) fn keep_warm(&self, shapes: BTreeSet<Shape>) {
         let mut state = self.state.lock();
         state.kept = Some(shapes);
-        state.resting.clear();
+        state.warm.forget_rests();
         drop(state);
         self.work.notify_one();
     }
@@ -85,16 +91,27 @@ impl Pool {
         self.work.notify_one();
     }
 
-    /// A member that lives, if there is one of this kind.
+    /// There may be more checkpoints, or fewer.
+    pub(crate) fn look(&self) {
+        self.work.notify_one();
+    }
+
+    /// A warm one that lives, if there is one of this kind.
     pub(crate) fn take(&self, shape: &Shape) -> Option<Connected> {
+        self.take_from(|state| state.warm.take(shape))
+    }
+
+    pub(crate) fn take_blank(&self, shape: &Shape) -> Option<Blank> {
+        let taken = self.take_from(|state| state.blanks.take(shape));
+        if taken.is_some() {
+            self.changed.notify_one();
+        }
+        taken
+    }
+
+    fn take_from<M>(&self, take: impl FnOnce(&mut State) -> Option<M>) -> Option<M> {
         let mut state = self.state.lock();
-        let members = state.members.get_mut(shape)?;
-        let taken = loop {
-            let member = members.pop_front()?;
-            if member.is_alive() {
-                break member;
-            }
-        };
+        let taken = take(&mut state)?;
         state.last_claim = Some(Instant::now());
         drop(state);
         self.work.notify_one();
@@ -103,12 +120,21 @@ impl Pool {
 
     /// Of an earlier process, or new.
     pub(crate) fn add(&self, member: Connected) {
+        self.add_to(member, |state| &mut state.warm);
+    }
+
+    /// New, or not needed after all.
+    pub(crate) fn add_blank(&self, blank: Blank) {
+        self.add_to(blank, |state| &mut state.blanks);
+    }
+
+    fn add_to<M: Waits>(&self, member: M, place: impl FnOnce(&mut State) -> &mut Shelf<M>) {
         let mut state = self.state.lock();
         if state.stopped {
             member.leave();
             return;
         }
-        state.members.entry(member.shape()).or_default().push_back(member);
+        place(&mut state).add(member);
         drop(state);
         self.changed.notify_one();
     }
@@ -118,8 +144,11 @@ impl Pool {
     }
 
     pub(crate) fn ready(&self) -> u32 {
-        let count: usize = self.state.lock().members.values().map(VecDeque::len).sum();
-        u32::try_from(count).unwrap_or(u32::MAX)
+        self.state.lock().warm.ready()
+    }
+
+    pub(crate) fn blanks(&self) -> u32 {
+        self.state.lock().blanks.ready()
     }
 
     pub(crate) async fn run(self: Arc<Self>, host: Arc<Host>, stop: Stop) {
@@ -131,12 +160,11 @@ impl Pool {
                 () = tokio::time::sleep(again) => {}
             }
         }
-        // They outlive this process; the next one adopts them.
+        // They outlive this process; the next one adopts or ends them.
         let mut state = self.state.lock();
         state.stopped = true;
-        for member in std::mem::take(&mut state.members).into_values().flatten() {
-            member.leave();
-        }
+        state.warm.leave_all();
+        state.blanks.leave_all();
     }
 
     /// When to look again, if before the usual time.
@@ -148,142 +176,92 @@ impl Pool {
                 true
             }
         };
+        let saved = host.restorable();
         let now = Instant::now();
-        let mut surplus = Vec::new();
-        let mut state = self.state.lock();
-        let kept = state.kept.clone()?;
+        let (mut warm, mut blanks) = (Vec::new(), Vec::new());
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
         let since_claim = state.last_claim.map(|claim| now.duration_since(claim));
+        let look = Look { now, memory_is_tight, since_claim };
         let mut again: Option<Duration> = None;
+        let mut hold = |left: Duration| again = Some(again.map_or(left, |it| it.min(left)));
         state
             .demand
             .retain(|_, (demand, at)| !demand.after(now.duration_since(*at)).is_forgotten());
-        for (shape, wanted) in self.wanted(&state, &kept, now) {
-            let members = state.members.entry(shape).or_default();
-            surplus.extend(take_dead(members));
-            let view = PoolView {
-                wanted,
-                ready: count(&state.members, &shape),
-                filling: state.filling.get(&shape).copied().unwrap_or(0),
-                filling_all: state.filling.values().sum(),
-                memory_is_tight,
-                resting: state.resting.get(&shape).is_some_and(|rest| rest.until > now),
-                since_claim,
-            };
-            match decide_pool(view) {
-                PoolMove::Idle => {}
-                PoolMove::Hold(left) => {
-                    again = Some(again.map_or(left, |other| other.min(left)));
-                }
-                PoolMove::Fill(count) => {
-                    *state.filling.entry(shape).or_default() += count;
-                    for _ in 0..count {
-                        self.fill(host, shape);
-                    }
-                }
-                PoolMove::Drain(count) => {
-                    let members = state.members.entry(shape).or_default();
-                    let keep = members.len().saturating_sub(count as usize);
-                    surplus.extend(members.split_off(keep));
-                }
-            }
-        }
-        state.members.retain(|_, members| !members.is_empty());
-        state.filling.retain(|_, count| *count > 0);
-        drop(state);
-        if !surplus.is_empty() {
-            self.changed.notify_one();
-        }
-        // Dropped outside of the lock; the janitor ends them.
-        drop(surplus);
-        again
-    }
-
-    /// Of every kind that is kept or there; what lacks most comes first.
-    fn wanted(&self, state: &State, kept: &BTreeSet<Shape>, now: Instant) -> Vec<(Shape, u32)> {
         let demand = |shape: &Shape| {
             let asked = state.demand.get(shape);
             asked.map_or_else(Demand::default, |(demand, at)| demand.after(now.duration_since(*at)))
         };
-        let mut wanted = shares(self.size, kept, demand);
-        for shape in state.members.keys() {
-            wanted.entry(*shape).or_default();
+        let wanted = state.kept.as_ref().map(|kept| shares(self.sizes.warm, kept, demand));
+        for (shape, wanted) in wanted.map(|it| state.warm.in_order(it)).unwrap_or_default() {
+            let filling = state.warm.filling() + state.blanks.filling();
+            match state.warm.step((shape, wanted), filling, look, &mut warm) {
+                PoolMove::Hold(left) => hold(left),
+                PoolMove::Fill(count) => (0..count).for_each(|_| self.warm(host, shape)),
+                PoolMove::Idle | PoolMove::Drain(_) => {}
+            }
         }
-        let mut wanted: Vec<_> = wanted.into_iter().collect();
-        wanted
-            .sort_by_key(|(shape, wanted)| count(&state.members, shape) * 1000 / (*wanted).max(1));
-        wanted
+        state.saved.extend(saved.keys().map(|shape| (*shape, now)));
+        state.saved.retain(|_, last| now.duration_since(*last) < LINGER);
+        let lately = state.saved.keys().copied();
+        let wanted = blank_shares(self.sizes.blanks, &saved, lately);
+        for (shape, wanted) in state.blanks.in_order(wanted) {
+            let filling = state.warm.filling() + state.blanks.filling();
+            match state.blanks.step((shape, wanted), filling, look, &mut blanks) {
+                PoolMove::Hold(left) => hold(left),
+                PoolMove::Fill(count) => (0..count).for_each(|_| self.blank(host, shape)),
+                PoolMove::Idle | PoolMove::Drain(_) => {}
+            }
+        }
+        drop(guard);
+        if !warm.is_empty() || !blanks.is_empty() {
+            self.changed.notify_one();
+        }
+        // Dropped outside of the lock; the janitor ends them.
+        drop((warm, blanks));
+        again
     }
 
-    fn fill(self: &Arc<Self>, host: &Arc<Host>, shape: Shape) {
+    fn warm(self: &Arc<Self>, host: &Arc<Host>, shape: Shape) {
         let (pool, filler) = (self.clone(), host.clone());
         host.tasks.spawn("pool member", move |stop| async move {
             let started = async {
-                let member = bring_up(&filler, shape, Weight::Background, None, &stop).await?;
+                let member = bring_up(&filler, shape, Weight::Background, &stop).await?;
                 member.warm_up().await.map(|()| member)
             };
-            let failed = match started.await {
-                Ok(member) => {
-                    pool.add(member);
-                    crashpoint(Point::RefillAdded);
-                    None
-                }
-                Err(_) if stop.is_cancelled() => None,
-                Err(error) => Some(error),
-            };
-            let mut state = pool.state.lock();
-            if let Some(filling) = state.filling.get_mut(&shape) {
-                *filling = filling.saturating_sub(1);
-            }
-            match failed {
-                None => {
-                    state.resting.remove(&shape);
-                }
-                Some(error) => {
-                    let rest = rest_after(state.resting.get(&shape).copied(), Instant::now());
-                    tracing::warn!(
-                        image = %shape.image,
-                        error = &error as &dyn std::error::Error,
-                        "a pool member did not start"
-                    );
-                    state.resting.insert(shape, rest);
-                }
-            }
-            drop(state);
-            pool.work.notify_one();
+            let started = started.await.map(|member| {
+                pool.add(member);
+                crashpoint(Point::RefillAdded);
+            });
+            pool.filled(shape, started, &stop, |state| &mut state.warm);
         });
     }
-}
 
-fn count(members: &BTreeMap<Shape, VecDeque<Connected>>, shape: &Shape) -> u32 {
-    members.get(shape).map_or(0, |members| u32::try_from(members.len()).unwrap_or(u32::MAX))
-}
+    fn blank(self: &Arc<Self>, host: &Arc<Host>, shape: Shape) {
+        let (pool, filler) = (self.clone(), host.clone());
+        host.tasks.spawn("blank", move |stop| async move {
+            let made = make_blank(&filler, shape, Weight::Background, &stop).await;
+            let made = made.map(|blank| pool.add_blank(blank));
+            pool.filled(shape, made, &stop, |state| &mut state.blanks);
+        });
+    }
 
-fn take_dead(members: &mut VecDeque<Connected>) -> Vec<Connected> {
-    let (alive, dead) = members.drain(..).partition(Connected::is_alive);
-    *members = alive;
-    dead.into_iter().collect::<VecDeque<_>>().into()
-}
-
-fn rest_after(before: Option<Rest>, now: Instant) -> Rest {
-    let pause = before.map_or(FIRST_RETRY, |rest| rest.next);
-    Rest { until: now + pause, next: (pause * 2).min(LAST_RETRY) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rests_grow_to_a_minute() {
-        let now = Instant::now();
-        let mut rest = None;
-        let pauses: Vec<u64> = (0..8)
-            .map(|_| {
-                let next = rest_after(rest, now);
-                rest = Some(next);
-                (next.until - now).as_secs()
-            })
-            .collect();
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+    fn filled<M: Waits>(
+        &self,
+        shape: Shape,
+        outcome: Result<(), BringUpError>,
+        stop: &Stop,
+        place: impl FnOnce(&mut State) -> &mut Shelf<M>,
+    ) {
+        let failed = outcome.err().filter(|_| !stop.is_cancelled());
+        if let Some(error) = &failed {
+            tracing::warn!(
+                image = %shape.image,
+                error = error as &dyn std::error::Error,
+                "a pool member did not start"
+            );
+        }
+        place(&mut self.state.lock()).filled(shape, failed.is_some(), Instant::now());
+        self.work.notify_one();
     }
 }

@@ -22,6 +22,8 @@ use crate::{checkpoint::RuntimeMark, slot::ContainerId};
 const OLDEST: RunscVersion = RunscVersion(20_240_729);
 /// Later ones ask the kernel in a way that 6.11 and newer answer.
 const LAST_THAT_READS_RMEM: RunscVersion = RunscVersion(20_240_831);
+/// Whose sentries we know how to speak to.
+const SPOKEN: [RunscVersion; 1] = [RunscVersion(20_240_729)];
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A release is named for its day.
@@ -213,6 +215,25 @@ impl Runsc {
         self.version <= LAST_THAT_READS_RMEM && kernel_version(kernel) >= Some((6, 11))
     }
 
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Whether its sentries can be spoken to by their control socket.
+    pub(crate) fn is_spoken(&self) -> bool {
+        SPOKEN.contains(&self.version)
+    }
+
+    /// Connections of a checkpointed sandbox are reset instead of failing the checkpoint.
+    pub(crate) fn cuts_connections(&self, network: NetworkMode) -> bool {
+        self.features.net_disconnect_ok && network == NetworkMode::Full
+    }
+
+    /// Makes it, with nothing that runs in it; returns once its sentry waits.
+    pub(crate) fn create_arguments(&self, run: &RunCommand<'_>) -> Vec<String> {
+        self.start_arguments("create", None, run)
+    }
+
     /// Creates and starts in one call, and returns once the sandbox's first process runs.
     pub(crate) fn run_arguments(&self, run: &RunCommand<'_>) -> Vec<String> {
         self.start_arguments("run", None, run)
@@ -235,6 +256,8 @@ impl Runsc {
             format!("--log={}", log.display()),
             "--log-format=text".into(),
             "checkpoint".into(),
+            // Compressing takes longer than writing, and so does reading it.
+            "-compression=none".into(),
             format!("-image-path={}", image.display()),
             container.to_string(),
         ]
@@ -264,10 +287,13 @@ impl Runsc {
         if self.features.panic_log {
             arguments.push(with("--panic-log=", run.panic_log));
         }
-        if self.features.net_disconnect_ok && run.network == NetworkMode::Full {
+        if self.cuts_connections(run.network) {
             arguments.push("--net-disconnect-ok".into());
         }
-        arguments.extend([command.into(), "-detach".into()]);
+        arguments.push(command.into());
+        if command != "create" {
+            arguments.push("-detach".into());
+        }
         arguments.extend(image.map(|image| with("-image-path=", image)));
         arguments.push(with("-pid-file=", run.pid_file));
         arguments.push(with("-bundle=", run.bundle));
@@ -451,6 +477,8 @@ mod tests {
             let line = runsc.run_arguments(&run).join(" ");
             let as_run = restore.replace(" -image-path=/k/image", "").replace("restore", "run");
             assert_eq!(as_run, line, "a restore needs the flags of the run");
+            let create = runsc.create_arguments(&run).join(" ");
+            assert_eq!(create, line.replace("run -detach", "create"), "and a blank");
             line
         };
         let common = "--root=/run/z/r --log=/s/c/runsc.log --log-format=text --platform=ptrace \
@@ -475,7 +503,7 @@ mod tests {
         assert_eq!(
             checkpoint.join(" "),
             "--root=/run/z/r --log=/s/c/checkpoint.log --log-format=text checkpoint \
-             -image-path=/k/image c0123456789abcde"
+             -compression=none -image-path=/k/image c0123456789abcde"
         );
     }
 }

@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use crate::{
-    bringup::{BringUpError, Connected, Restore, bring_up},
+    bringup::{BringUpError, Connected, Restore, bring_back, bring_up},
     cgroup::Weight,
     checkpoint::{Description, UnderWay},
     events::Ledger,
@@ -332,7 +332,7 @@ impl Task {
                 return Err(CreateError::Killed);
             }
         }
-        let mut connected = bring_up(host, shape, Weight::Normal, None, &self.kill.either).await?;
+        let mut connected = bring_up(host, shape, Weight::Normal, &self.kill.either).await?;
         let record = record();
         connected.claim(record.clone(), claim).await?;
         Ok((connected, record, false))
@@ -344,14 +344,14 @@ impl Task {
         from: Restore,
     ) -> Result<(Connected, ClaimRecord, bool), CreateError> {
         let host = &self.shared.host;
-        let reboot = from.reboot;
         // Files know nothing of processors and memory: those may be others than they were.
         let shape = Shape { resources: spec.resources, ..from.checkpoint.shape };
-        let restored = bring_up(host, shape, Weight::Normal, Some(from), &self.kill.either).await;
-        let mut connected = restored?;
+        let blank = self.shared.pool.take_blank(&shape);
+        let warm = blank.is_some();
+        let mut connected = bring_back(host, shape, &from, blank, &self.kill.either).await?;
         let record = record_of(spec, host.clock.now());
-        connected.restored(record.clone(), claim_of(spec), reboot).await?;
-        Ok((connected, record, false))
+        connected.restored(record.clone(), claim_of(spec), from.reboot).await?;
+        Ok((connected, record, warm))
     }
 
     async fn live(

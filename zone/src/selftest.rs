@@ -35,7 +35,7 @@ pub(crate) async fn run(host: &Arc<Host>) -> Result<(), SelfTestError> {
         platform: Platform::Ptrace,
         mode: NetworkMode::Full,
     };
-    let started = bring_up(host, shape, Weight::Normal, None, &host.tasks.stop()).await;
+    let started = bring_up(host, shape, Weight::Normal, &host.tasks.stop()).await;
     let connected = started.map_err(|error: BringUpError| SelfTestError::Start {
         log: host.layout.failed_start_log(),
         source: error.into(),

@@ -99,6 +99,9 @@ pub(crate) struct Slot {
     /// What runs it; records of the time before this was written don't say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) programs: Option<ProgramsRecord>,
+    /// runsc has made it and nothing runs in it. Of use only to the process that made it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) blank: bool,
     /// It is being saved, and ends by that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) saving: Option<CheckpointId>,
@@ -112,6 +115,12 @@ pub(crate) struct ProgramsRecord {
     pub(crate) runsc: RuntimeMark,
     /// The agent's digest.
     pub(crate) agent: String,
+}
+
+impl ProgramsRecord {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.agent == other.agent && self.runsc.digest == other.runsc.digest
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -226,6 +235,7 @@ mod tests {
             claim: None,
             ending: false,
             programs: None,
+            blank: false,
             saving: None,
             restored: None,
         };

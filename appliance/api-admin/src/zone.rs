@@ -15,6 +15,7 @@ pub struct ZoneFacts {
     pub instance: String,
     /// How many sandboxes it keeps ready.
     pub pool_size: u32,
+    pub blanks: u32,
     /// The folder with its images.
     pub images: std::path::PathBuf,
     /// Which program the appliance is.
@@ -32,6 +33,7 @@ pub(crate) struct View {
     boot_id: Option<String>,
     instance: String,
     pool_size: u32,
+    blanks: u32,
     images: std::path::PathBuf,
     build: String,
     keeper_build: String,
@@ -46,6 +48,7 @@ struct CapacityView {
     running: u32,
     limit: u32,
     warm: u32,
+    blanks: u32,
     free_memory_mib: u64,
     free_disk_mib: u64,
 }
@@ -55,7 +58,8 @@ pub(crate) async fn show(
     _operator: Operator,
 ) -> Result<Json<View>, AdminError> {
     let status = surface.control.zones.list().into_iter().next().ok_or(AdminError::Unavailable)?;
-    let ZoneFacts { instance, pool_size, images, build, keeper_build } = (*surface.zone).clone();
+    let ZoneFacts { instance, pool_size, blanks, images, build, keeper_build } =
+        (*surface.zone).clone();
     Ok(Json(View {
         name: status.info.name.to_string(),
         region: status.info.region.to_string(),
@@ -63,13 +67,15 @@ pub(crate) async fn show(
         boot_id: status.boot_id,
         instance,
         pool_size,
+        blanks,
         images,
         build,
         keeper_build: keeper_build(),
         capacity: status.capacity.map(|(capacity, told_at)| {
-            let Capacity { running, limit, warm, free_memory_mib, free_disk_mib } = capacity;
+            let Capacity { running, limit, warm, blanks, free_memory_mib, free_disk_mib } =
+                capacity;
             let told_at = told_at.to_string();
-            CapacityView { told_at, running, limit, warm, free_memory_mib, free_disk_mib }
+            CapacityView { told_at, running, limit, warm, blanks, free_memory_mib, free_disk_mib }
         }),
     }))
 }

@@ -17,7 +17,7 @@ pub(crate) fn print(config: &Config) -> Value {
         region,
         token,
         zone: ZoneSection { name, runsc, agent, resolvers },
-        pool: Pool { size },
+        pool: Pool { size, blanks },
         limits: Limits { sandboxes, memory_reserve_mib, memory_overcommit, disk_reserve_mib },
         rates: Rates { mode, list_per_second, delete_per_second },
         spool: SpoolSection { max_mib, max_age_hours },
@@ -36,7 +36,7 @@ pub(crate) fn print(config: &Config) -> Value {
             "agent": agent,
             "resolvers": resolvers.iter().map(ToString::to_string).collect::<Vec<_>>(),
         },
-        "pool": { "size": size },
+        "pool": { "size": size, "blanks": blanks },
         "limits": {
             "sandboxes": sandboxes,
             "memory_reserve_mib": memory_reserve_mib,

@@ -49,6 +49,8 @@ impl fmt::Display for Resolver {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pool {
     pub(crate) size: u32,
+    /// Made and not started, for what is resumed.
+    pub(crate) blanks: u32,
 }
 
 /// What the zone never goes beyond.
@@ -133,7 +135,10 @@ pub(crate) fn zone(top: &mut Reader<'_>) -> ZoneSection {
 
 pub(crate) fn pool(top: &mut Reader<'_>) -> Pool {
     let mut section = top.section("pool");
-    let pool = Pool { size: section.number32("size", 0..=1000).unwrap_or(20) };
+    let pool = Pool {
+        size: section.number32("size", 0..=1000).unwrap_or(20),
+        blanks: section.number32("blanks", 0..=1000).unwrap_or(4),
+    };
     section.finish();
     pool
 }

@@ -76,7 +76,7 @@ fn problems() {
         (
             "nothing like it",
             r#"{"pool": {"warmth": 3}}"#,
-            &["pool.warmth: is not a setting; there are size"],
+            &["pool.warmth: is not a setting; there are size, blanks"],
         ),
         (
             "a spool without room",

@@ -84,6 +84,9 @@ pub struct Capacity {
     pub running: u32,
     pub limit: u32,
     pub warm: u32,
+    /// Made and not started, for what is restored.
+    #[serde(default)]
+    pub blanks: u32,
     pub free_memory_mib: u64,
     pub free_disk_mib: u64,
 }

@@ -8,7 +8,9 @@ use std::{
 use sandboxo_zone_protocol::NetworkPolicy;
 use serde::{Deserialize, Serialize};
 
-use super::{Inner, Network, NetworkError, namespace, nft, plan::Plan, rules};
+use super::{
+    Handover, Inner, Network, NetworkError, handover, making, namespace, nft, plan::Plan, rules,
+};
 
 /// What must be written down to find it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +98,15 @@ impl Lease {
         worker.run(move || nft::apply(&batch)).await??;
         *rules = Rules::Known(policy.clone());
         Ok(())
+    }
+
+    /// From here on the sandbox's own network stack speaks for the address. Once.
+    pub(crate) async fn hand_over(&self) -> Result<Handover, NetworkError> {
+        let (plan, number) = (self.network.inner.plan.clone(), self.record.number);
+        let handed = tokio::task::spawn_blocking(move || handover::take(&plan, number)).await;
+        handed
+            .unwrap_or_else(|panicked| Err(std::io::Error::other(panicked)))
+            .map_err(making(&self.record.namespace))
     }
 
     /// Returns when it is gone, together with all that leave at the same time. What could not be

@@ -81,6 +81,18 @@ pub(super) fn netlink(namespace: &OwnedFd) -> io::Result<Netlink> {
     })
 }
 
+/// Does that work in the namespace of that name.
+pub(super) fn within<R: Send>(
+    name: &str,
+    work: impl FnOnce() -> io::Result<R> + Send,
+) -> io::Result<R> {
+    let namespace = open(name)?.ok_or(Errno::ENOENT)?;
+    elsewhere(|| {
+        enter(&namespace)?;
+        work()
+    })
+}
+
 /// Moves the calling thread, for good.
 pub(super) fn enter(namespace: &OwnedFd) -> io::Result<()> {
     Ok(setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET)?)

@@ -51,6 +51,9 @@ pub(super) struct Link {
     pub(super) index: u32,
     pub(super) name: String,
     pub(super) mtu: u32,
+    pub(super) hardware: Vec<u8>,
+    /// The largest packet that it cuts up by itself.
+    pub(super) gso_max: u32,
 }
 
 /// An address of an interface, with the length of the network it is in.
@@ -178,6 +181,19 @@ impl Netlink {
             AddressAttribute::Address(IpAddr::V4(net.addr())),
         ];
         self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// One that isn't there is no error.
+    pub(super) fn remove_address(&mut self, link: u32, net: Ipv4Net) -> io::Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.prefix_len = net.prefix_len();
+        message.header.index = link;
+        message.attributes = vec![AddressAttribute::Local(IpAddr::V4(net.addr()))];
+        match self.change(RouteNetlinkMessage::DelAddress(message), 0) {
+            Err(error) if is(&error, Errno::EADDRNOTAVAIL) => Ok(()),
+            other => other,
+        }
     }
 
     pub(super) fn addresses(&mut self) -> io::Result<Vec<Address>> {
@@ -331,14 +347,18 @@ fn split(bytes: &[u8]) -> io::Result<(Header, &[u8], &[u8])> {
 fn read_link(link: &LinkMessage) -> Link {
     let mut name = String::new();
     let mut mtu = 0;
+    let mut hardware = Vec::new();
+    let mut gso_max = 0;
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::IfName(text) => name.clone_from(text),
             LinkAttribute::Mtu(bytes) => mtu = *bytes,
+            LinkAttribute::Address(bytes) => hardware.clone_from(bytes),
+            LinkAttribute::GsoMaxSize(bytes) => gso_max = *bytes,
             _ => {}
         }
     }
-    Link { index: link.header.index, name, mtu }
+    Link { index: link.header.index, name, mtu, hardware, gso_max }
 }
 
 fn read_address(address: &AddressMessage) -> Option<Address> {

@@ -17,7 +17,7 @@ use super::{
     rules::UPLINK,
 };
 
-const GUEST: &str = "eth0";
+pub(super) const GUEST: &str = "eth0";
 
 /// Nobody there but sandboxes, who must not speak with another's address, and no router that
 /// could send them elsewhere.

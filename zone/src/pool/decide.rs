@@ -72,6 +72,20 @@ pub(crate) fn shares(
     shares
 }
 
+/// How many blanks of each kind are to wait, when there are so many checkpoints to restore, and
+/// lately were some of those kinds.
+pub(crate) fn blank_shares<K: Ord + Copy>(
+    size: u32,
+    saved: &BTreeMap<K, u32>,
+    lately: impl Iterator<Item = K>,
+) -> BTreeMap<K, u32> {
+    let mut kinds: BTreeMap<K, _> = lately.map(|kind| (kind, (false, Demand(UNUSED)))).collect();
+    for (kind, count) in saved {
+        kinds.insert(*kind, (false, Demand(u64::from(*count) * 1000)));
+    }
+    apportion(size, &kinds)
+}
+
 /// Shares the pool's size among kinds by demand, whole ones by the largest remainder. Each kind
 /// comes with whether it is kept ready before anybody asks for it.
 fn apportion<K: Ord + Copy>(size: u32, kinds: &BTreeMap<K, (bool, Demand)>) -> BTreeMap<K, u32> {
@@ -171,6 +185,22 @@ mod tests {
                 since_claim: None,
             };
             assert_eq!(decide_pool(view), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn blanks_go_to_what_there_are_checkpoints_of() {
+        for (why, size, saved, lately, expected) in [
+            ("nothing was ever saved", 4, &[][..], &[][..], &[][..]),
+            ("one kind", 4, &[("a", 1)], &[], &[("a", 4)]),
+            ("by how many there are", 4, &[("a", 3), ("b", 1)], &[], &[("a", 3), ("b", 1)]),
+            ("a kind that was resumed lately", 4, &[], &["a"], &[("a", 4)]),
+            ("which gives way", 4, &[("a", 9)], &["b"], &[("a", 4), ("b", 0)]),
+            ("none are to wait", 0, &[("a", 1)], &["a"], &[("a", 0)]),
+        ] {
+            let saved = saved.iter().copied().collect();
+            let shares = blank_shares(size, &saved, lately.iter().copied());
+            assert_eq!(shares, expected.iter().copied().collect(), "{why}");
         }
     }
 

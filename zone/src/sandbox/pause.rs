@@ -6,14 +6,16 @@
 use std::time::Duration;
 
 use sandboxo_crashpoint::{Point, crashpoint};
+use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::{
-    CheckpointId, EndReason, Kept, PAUSE_AGAIN, PauseError, Refused, pause_overdue,
+    CheckpointId, EndReason, Kept, PAUSE_AGAIN, PauseError, Refused, SandboxId, Shape,
+    pause_overdue,
 };
 use tokio::time::{Instant, timeout};
 
-use super::{Life, Living, Over, PauseReply, Task, answer_pause};
+use super::{Life, Living, Over, PauseReply, Shared, Task, answer_pause};
 use crate::{
-    bringup::{BringUpError, Restore, bring_up},
+    bringup::{Blank, BringUpError, Restore, bring_back, make_blank},
     cgroup::Weight,
     checkpoint::{Description, NoRoom, Room},
     disk,
@@ -21,6 +23,7 @@ use crate::{
     keeper::{CallError, Launch, Stdin},
     process::kill_now,
     runsc::Runsc,
+    slot::ProgramsRecord,
 };
 
 /// A large sandbox on a slow disk. Its caller has given up by then.
@@ -288,6 +291,7 @@ impl Task {
         let checkpoint = description.told();
         let checkpoints = &self.shared.host.checkpoints;
         self.shared.ledger.paused(checkpoint, || checkpoints.publish(description));
+        self.shared.pool.look();
         crashpoint(Point::PauseTold);
         if let Some(reply) = reply {
             answer_pause(reply, Ok(checkpoint));
@@ -301,20 +305,30 @@ impl Task {
         kept: Kept,
         reply: PauseReply,
     ) -> Option<Over> {
-        let description = match self.checkpoint(living, kept, false).await {
+        let holdings = &living.connected.holdings;
+        let (shape, programs) = (holdings.slot.shape, holdings.programs());
+        let (shared, kill) = (self.shared.clone(), self.kill.either.clone());
+        let successor = successor(&shared, self.id, shape, &programs, &kill);
+        // Made while the old one is saved, so that it is away for less.
+        let (saved, blank) = tokio::join!(self.checkpoint(living, kept, false), successor);
+        let description = match saved {
             Ok(description) => description,
             Err(Failed::Ended(reason)) => return Some(Over::Ended(reason, Some(reply))),
             Err(Failed::ZoneStops) => return Some(Over::ZoneStops),
             Err(Failed::Refused(error)) => {
+                if let Some(blank) = blank {
+                    self.shared.pool.add_blank(blank);
+                }
                 answer_pause(reply, Err(error));
                 return None;
             }
         };
         let host = self.shared.host.clone();
-        match self.go_on(living, &description).await {
+        match self.go_on(living, &description, blank).await {
             Ok(()) => {
                 let checkpoint = description.told();
                 host.checkpoints.publish(description);
+                self.shared.pool.look();
                 answer_pause(reply, Ok(checkpoint));
                 None
             }
@@ -343,11 +357,11 @@ impl Task {
         &mut self,
         living: &mut Living,
         description: &Description,
+        blank: Option<Blank>,
     ) -> Result<(), BringUpError> {
         let host = &self.shared.host;
         let from = Restore { checkpoint: description.clone(), reboot: false };
-        let shape = description.shape;
-        let mut next = bring_up(host, shape, Weight::Normal, Some(from), &self.kill.either).await?;
+        let mut next = bring_back(host, description.shape, &from, blank, &self.kill.either).await?;
         next.resumed(living.claim.clone()).await?;
         let before = std::mem::replace(&mut living.connected, next);
         living.cpu = None;
@@ -360,6 +374,29 @@ impl Task {
         self.finish(before).await;
         Ok(())
     }
+}
+
+/// A blank for what goes on elsewhere. Nothing depends on it: without one the start takes longer.
+async fn successor(
+    shared: &Shared,
+    id: SandboxId,
+    shape: Shape,
+    programs: &ProgramsRecord,
+    kill: &Stop,
+) -> Option<Blank> {
+    if !shared.host.restores_into_blanks(programs) {
+        return None;
+    }
+    if let Some(blank) = shared.pool.take_blank(&shape) {
+        return Some(blank);
+    }
+    make_blank(&shared.host, shape, Weight::Normal, kill)
+        .await
+        .inspect_err(|error| {
+            let error = error as &dyn std::error::Error;
+            tracing::warn!(sandbox.id = %id, error, "make a blank for its successor");
+        })
+        .ok()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `LocalZone` as an appliance uses it.
 
+mod blanks;
 mod contained;
 mod faults;
 mod images;

@@ -73,6 +73,7 @@ impl World {
         let facts = ZoneFacts {
             instance: "0a1b2c".into(),
             pool_size: 4,
+            blanks: 2,
             images: "/state/zone/images".into(),
             build: "1-new".into(),
             keeper_build: Arc::new(|| "1-old".to_owned()),

@@ -1,7 +1,7 @@
 //! `bench lifecycle`: pauses, resumes, snapshots and forks of sandboxes that hold memory, as a
 //! client asks for them, beside runsc's own checkpoint and restore in the same run.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use futures_util::future::join_all;
@@ -28,6 +28,8 @@ use crate::{
 
 /// For the agent, the kernel's own and what the memory is made with.
 const BESIDE_MIB: u32 = 128;
+/// How long blanks may take to be there.
+const READY: Duration = Duration::from_mins(1);
 /// A fork of many costs as much as many resumes.
 const ROUNDS_PER_FORK: u32 = 3;
 
@@ -69,6 +71,8 @@ struct Bench {
     target: Target,
     ask: Lifecycle,
     bare: Bare,
+    /// How many blanks wait while something can be restored.
+    blanks: u64,
     runsc: PathBuf,
     made: parking_lot::Mutex<Vec<String>>,
 }
@@ -96,7 +100,9 @@ impl Bench {
         let rootfs = rootfs(&zone, &templates, &ask.template)?;
         let runsc = programs::runsc(&config)?;
         let bare = Bare::new(&runsc, &config.state, &rootfs)?;
-        Ok(Self { target, ask, bare, runsc, made: parking_lot::Mutex::default() })
+        // An appliance of an earlier version has none.
+        let blanks = zone.get("blanks").and_then(Value::as_u64).unwrap_or(0);
+        Ok(Self { target, ask, bare, blanks, runsc, made: parking_lot::Mutex::default() })
     }
 
     async fn run(&self) -> Result<Value> {
@@ -105,6 +111,7 @@ impl Bench {
         put("benchmark", "lifecycle".into());
         put("machine", machine::machine());
         put("versions", machine::versions(&self.runsc));
+        put("blanks", self.blanks.into());
         let mut sizes = Vec::new();
         for mib in &self.ask.memory {
             sizes.push(self.size(*mib).await?);
@@ -134,6 +141,7 @@ impl Bench {
         self.pause(&sandbox.id).await?;
         samples.pause.push(milliseconds(begin));
 
+        self.ready().await?;
         let begin = Instant::now();
         let resumed = self.resume(&sandbox.id).await?;
         samples.resume.push(milliseconds(begin));
@@ -141,6 +149,7 @@ impl Bench {
         run(&agent, &ECHO, Until::Output).await?;
         samples.resume_to_output.push(milliseconds(begin));
 
+        self.ready().await?;
         let begin = Instant::now();
         let snapshot = self.snapshot(&sandbox.id).await?;
         samples.snapshot.push(milliseconds(begin));
@@ -170,6 +179,7 @@ impl Bench {
             self.pause(&sandbox.id).await?;
             progress.add(1);
         }
+        self.ready().await?;
         let paused = self.made.lock().clone();
         let begin = Instant::now();
         let resumes = paused.iter().map(|id| async {
@@ -232,6 +242,7 @@ impl Bench {
     async fn fork(&self, id: &str, count: u32) -> Result<f64> {
         let path = format!("/sandboxes/{}/fork", segment(id));
         let body = json!({ "count": count, "timeout": 600 });
+        self.ready().await?;
         let begin = Instant::now();
         let copies: Value =
             api::json(self.target.ask(Method::POST, &path)?.json(&body).send().await).await?;
@@ -247,6 +258,22 @@ impl Bench {
             bail!("{run} of {count} copies started: {copies}");
         }
         Ok(took)
+    }
+
+    /// As they are when nobody has paused or resumed anything for some seconds.
+    async fn ready(&self) -> Result<()> {
+        let until = Instant::now() + READY;
+        loop {
+            let zone = self.target.admin_get("/zone").await?;
+            let there = zone.pointer("/capacity/blanks").and_then(Value::as_u64).unwrap_or(0);
+            if there >= self.blanks {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                bail!("{there} of {} blanks are there after {READY:?}", self.blanks);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     async fn kill_all(&self) -> Result<()> {

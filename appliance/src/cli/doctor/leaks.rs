@@ -75,7 +75,8 @@ pub(super) async fn leaks(
 
 async fn told(target: &Target) -> Result<Told> {
     let zone = target.admin_get("/zone").await?;
-    let pooled = zone.pointer("/capacity/warm").and_then(Value::as_u64).unwrap_or(0);
+    let waiting = |sort: &str| zone.pointer(sort).and_then(Value::as_u64).unwrap_or(0);
+    let pooled = waiting("/capacity/warm") + waiting("/capacity/blanks");
     let mut live = BTreeSet::new();
     let mut page = target.admin_get("/sandboxes").await?;
     loop {

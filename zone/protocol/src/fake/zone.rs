@@ -411,6 +411,7 @@ impl State {
             running: u32::try_from(self.running.len()).unwrap_or(u32::MAX),
             limit: self.limit,
             warm: 0,
+            blanks: 0,
             free_memory_mib: 8192,
             free_disk_mib: 65_536,
         }

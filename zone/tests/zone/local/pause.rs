@@ -17,7 +17,7 @@ use super::{
 };
 
 const BOOT_ID: &str = "cat /proc/sys/kernel/random/boot_id";
-const COUNT: &str = "(n=0; while :; do n=$((n+1)); echo $n > /root/n; sleep 0.05; done) \
+pub(super) const COUNT: &str = "(n=0; while :; do n=$((n+1)); echo $n > /root/n; sleep 0.05; done) \
                      < /dev/null > /dev/null 2>&1 &";
 
 async fn resumed(zone: &LocalZone, spec: &SandboxSpec, from: CheckpointId, reboot: bool) {
@@ -29,7 +29,7 @@ async fn resumed(zone: &LocalZone, spec: &SandboxSpec, from: CheckpointId, reboo
 }
 
 /// It counts before, and goes on to.
-async fn counts_on(zone: &LocalZone, id: SandboxId, from: u64) -> u64 {
+pub(super) async fn counts_on(zone: &LocalZone, id: SandboxId, from: u64) -> u64 {
     let mut now = 0;
     until("it counts on", async || {
         now = said(zone, id, "cat /root/n").await.trim().parse().unwrap_or(0);
@@ -39,7 +39,7 @@ async fn counts_on(zone: &LocalZone, id: SandboxId, from: u64) -> u64 {
     now
 }
 
-fn networked(image: ImageDigest) -> SandboxSpec {
+pub(super) fn networked(image: ImageDigest) -> SandboxSpec {
     let mut networked = spec(image);
     networked.network.mode = NetworkMode::Full;
     networked.env.insert("GREETING".into(), "hello".into());

@@ -7,15 +7,15 @@ use sandboxo_zone_protocol::{CreateError, Zone};
 
 use super::world::{World, chain, import_busybox, spec, until, which, write_script};
 
-/// A runsc that obeys a file: what it holds runs instead of every `run`, `restore` and
-/// `checkpoint`. It may use `$runsc`, the real one, `$verb`, `$container` and `$pid_file`.
+/// A runsc that obeys a file: what it holds runs instead of every `run`, `create`,
+/// `restore` and `checkpoint`. It may use `$runsc`, the real one, `$verb`, `$container` and `$pid_file`.
 pub(crate) fn with_moody_runsc() -> World {
     let mut world = World::new();
     let (script, mood) = (world.path("runsc"), world.path("mood"));
     fs::write(&mood, "").unwrap();
     let text = format!(
         "#!/bin/sh\nrunsc={}\nfor container; do\n  case $container in -pid-file=*) \
-         pid_file=${{container#*=}} ;; run | restore | checkpoint) verb=$container ;; esac\ndone\n\
+         pid_file=${{container#*=}} ;; run | create | restore | checkpoint) verb=$container ;; esac\ndone\n\
          [ -z \"$verb\" ] || . {}\n\
          exec $runsc \"$@\"\n",
         which("runsc").display(),

@@ -74,6 +74,7 @@ impl World {
             keeper,
             build: "test".into(),
             warm: 0,
+            blanks: 0,
             limits: Limits { disk_reserve_mib: 64, ..Limits::default() },
             image_grace: Duration::from_mins(10),
             resolvers: Vec::new(),
