@@ -70,17 +70,10 @@ impl Uploads {
         random.fill(&mut name);
         let unfinished =
             place.with_extension(format!("{:016x}.{UNFINISHED}", u64::from_ne_bytes(name)));
-        let written = write(&unfinished, &place, bytes).await;
-        if written.is_err()
-            && let Err(error) = fs::remove_file(&unfinished).await
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(error = &error as &dyn std::error::Error, "half an upload stays");
-        }
-        written
+        write(&Unfinished(unfinished), &place, bytes).await
     }
 
-    /// Those that nobody has asked for since, and halves of this or an earlier process.
+    /// Those that nobody has asked for since, and halves of an earlier process.
     pub(crate) async fn sweep(&self, before: Timestamp) -> io::Result<()> {
         let folder = self.folder.clone();
         let swept = tokio::task::spawn_blocking(move || {
@@ -100,8 +93,21 @@ impl Uploads {
     }
 }
 
+/// Goes unless it gets its name, also when the client hangs up and nobody writes on.
+struct Unfinished(PathBuf);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(error = &error as &dyn std::error::Error, "half an upload stays");
+        }
+    }
+}
+
 async fn write(
-    unfinished: &PathBuf,
+    Unfinished(unfinished): &Unfinished,
     place: &PathBuf,
     bytes: impl AsyncRead + Unpin,
 ) -> Result<(), UploadError> {
@@ -131,5 +137,36 @@ fn storing(error: io::Error) -> UploadError {
         UploadError::DiskFull
     } else {
         UploadError::Write(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandboxo_zone_protocol::fake::SeededRandom;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_left_of_an_upload_whose_client_hangs_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let uploads = Uploads::at(folder.path().to_owned());
+        let hash: FilesHash = "ab".repeat(32).parse().unwrap();
+        let (mut client, bytes) = tokio::io::duplex(64);
+        client.write_all(&[b'x'; 64]).await.unwrap();
+        let random = SeededRandom::new(1);
+        let team = folder.path().join(TeamId::NIL.to_string());
+        let there = || std::fs::read_dir(&team).map_or(0, Iterator::count);
+        {
+            let put = uploads.put(TeamId::NIL, &hash, bytes, &random);
+            tokio::pin!(put);
+            while there() == 0 {
+                let step = tokio::time::timeout(Duration::from_millis(10), &mut put).await;
+                assert!(step.is_err(), "it waits for more");
+            }
+        }
+        assert_eq!(there(), 0);
+        let whole = io::Cursor::new(b"whole");
+        uploads.put(TeamId::NIL, &hash, whole, &random).await.unwrap();
+        assert_eq!(std::fs::read(uploads.place(TeamId::NIL, &hash)).unwrap(), b"whole");
     }
 }
