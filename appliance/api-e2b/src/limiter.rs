@@ -80,13 +80,13 @@ pub(crate) async fn limit(
     next: Next,
 ) -> Response {
     let limits = &surface.limiter.limits;
-    let rate = rate(limits, request.method(), route.as_str());
-    // Whoever has no key is turned away behind this.
-    let (true, Some(rate), Some(team)) =
-        (limits.mode != RateMode::Off, rate, surface.team(request.headers()))
-    else {
-        return next.run(request).await;
+    let rate = match limits.mode {
+        RateMode::Off => None,
+        RateMode::Shadow | RateMode::Enabled => rate(limits, request.method(), route.as_str()),
     };
+    // Whoever has no key is turned away behind this.
+    let asked = rate.and_then(|rate| Some((rate, surface.team(request.headers())?)));
+    let Some((rate, team)) = asked else { return next.run(request).await };
     let budget = (team, request.method().clone(), route.as_str().to_owned());
     let turn = surface.limiter.ask(rate, budget, surface.control.sandboxes.now());
     if !turn.allowed {
