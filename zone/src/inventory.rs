@@ -19,6 +19,7 @@ use crate::{
     image::UNFINISHED,
     local::KEEPER_GROUP,
     network::{self, Census, Network, NetworkError},
+    process::ProcessMark,
     slot::ContainerId,
 };
 
@@ -106,8 +107,9 @@ impl Inventory {
         let at = |path: PathBuf| move |source| InventoryError::Io { path, source };
         let slots = read_slots(&layout).map_err(at(layout.slots()))?;
         let groups = cgroups.list().map_err(at(PathBuf::from("/sys/fs/cgroup")))?;
-        let keeper = cgroups.group(KEEPER_GROUP).processes();
-        let keeper = keeper.map_err(at(PathBuf::from("/sys/fs/cgroup")))?.into_iter().next();
+        let keepers = cgroups.group(KEEPER_GROUP).processes();
+        let keepers = keepers.map_err(at(PathBuf::from("/sys/fs/cgroup")))?.into_iter();
+        let keeper = eldest(keepers.filter_map(|pid| ProcessMark::of(pid).ok()));
         let mut inventory = Self {
             leased: slots.values().filter_map(|slot| Some(slot.lease.as_ref()?.number())).collect(),
             slots: slots
@@ -231,6 +233,12 @@ fn processes(
     Ok(found)
 }
 
+/// A command that the keeper starts is in its group at first, and numbers are reused, so that it
+/// may have a lower one.
+fn eldest(marks: impl Iterator<Item = ProcessMark>) -> Option<i32> {
+    marks.min_by_key(|mark| mark.started).map(|mark| mark.pid)
+}
+
 fn is_number(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -322,6 +330,12 @@ mod tests {
         let joined = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(" ");
         let rows = inventory.compare(told).into_iter().filter(|row| !row.is_even());
         rows.map(|row| (row.kind, joined(&row.extra), joined(&row.missing))).collect()
+    }
+
+    #[test]
+    fn the_keeper_is_not_whoever_has_the_lowest_number() {
+        let mark = |pid, started| ProcessMark { pid, started };
+        assert_eq!(eldest([mark(40, 900), mark(30_000, 100)].into_iter()), Some(30_000));
     }
 
     #[test]
