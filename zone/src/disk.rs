@@ -169,7 +169,8 @@ fn mount_image(image: &Path, at: &Path) -> Result<(), DiskError> {
         Some(&device.path),
         at,
         Some("ext4"),
-        MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NOATIME,
+        // No `MS_NOEXEC`: programs that a sandbox writes are mapped from here.
+        MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOATIME,
         Some("nodiscard"),
     )
     .map_err(|errno| DiskError::at("mount the disk")(errno.into()))

@@ -78,6 +78,16 @@ def test_files_come_back_as_they_went(sandbox):
         sandbox.files.read("folder/b.txt")
 
 
+def test_programs_and_libraries_that_came_as_files_run(sandbox):
+    copied = "cp /bin/bash /tmp/own && /tmp/own -c 'echo runs' && rm /tmp/own"
+    assert sandbox.commands.run(copied).stdout == "runs\n"
+    sandbox.files.write("/tmp/uploaded", bytes(sandbox.files.read("/bin/cat", format="bytes")))
+    assert sandbox.commands.run("chmod +x /tmp/uploaded; echo runs | /tmp/uploaded").stdout == "runs\n"
+    library = "mkdir /tmp/lib && cp /lib/x86_64-linux-gnu/libtinfo.so.* /tmp/lib/"
+    found = "LD_LIBRARY_PATH=/tmp/lib bash -c 'grep -o /tmp/lib/libtinfo.so.6 /proc/self/maps /proc/$$/maps | wc -l'"
+    assert sandbox.commands.run(f"{library} && {found}").stdout.strip() != "0"
+
+
 def test_watching_a_folder(sandbox):
     sandbox.files.make_dir("watched")
     watcher = sandbox.files.watch_dir("watched")

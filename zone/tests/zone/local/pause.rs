@@ -28,6 +28,10 @@ async fn resumed(zone: &LocalZone, spec: &SandboxSpec, from: CheckpointId, reboo
     }
 }
 
+/// Programs that a sandbox has written itself, as a package manager does.
+const COPY: &str = "cp /bin/busybox /root/ && /root/busybox echo runs";
+const RUN_COPY: &str = "/root/busybox echo runs";
+
 /// It counts before, and goes on to.
 pub(super) async fn counts_on(zone: &LocalZone, id: SandboxId, from: u64) -> u64 {
     let mut now = 0;
@@ -60,6 +64,7 @@ async fn a_paused_sandbox_goes_on_where_it_was() {
     let spec = networked(image);
     zone.create(spec.clone()).await.unwrap();
     let boot_id = said(&zone, spec.id, BOOT_ID).await;
+    assert_eq!(said(&zone, spec.id, COPY).await, "runs\n");
     said(&zone, spec.id, COUNT).await;
     let mut count = counts_on(&zone, spec.id, 0).await;
     for cycle in 0..10 {
@@ -80,6 +85,7 @@ async fn a_paused_sandbox_goes_on_where_it_was() {
         }
     }
     assert_eq!(said(&zone, spec.id, BOOT_ID).await, boot_id);
+    assert_eq!(said(&zone, spec.id, RUN_COPY).await, "runs\n");
     assert_eq!(said(&zone, spec.id, "echo $GREETING").await, "hello\n");
     zone.kill(spec.id).await.unwrap();
     world.settles_but_for_network(&before).await;
@@ -95,6 +101,7 @@ async fn without_memory_it_boots() {
     let spec = networked(image);
     zone.create(spec.clone()).await.unwrap();
     let mut boot_ids = BTreeSet::from([said(&zone, spec.id, BOOT_ID).await]);
+    assert_eq!(said(&zone, spec.id, COPY).await, "runs\n");
     // Kept without its memory; and with it, but booted all the same.
     for (kept, reboot) in [(Kept::Files, false), (Kept::Memory, true)] {
         said(&zone, spec.id, COUNT).await;
@@ -104,6 +111,7 @@ async fn without_memory_it_boots() {
         resumed(&zone, &spec, paused.id, reboot).await;
         assert!(boot_ids.insert(said(&zone, spec.id, BOOT_ID).await), "another boot");
         assert_eq!(said(&zone, spec.id, "cat /root/kept; ls /dev/shm").await, "kept\n");
+        assert_eq!(said(&zone, spec.id, RUN_COPY).await, "runs\n");
         let counted = said(&zone, spec.id, "cat /root/n").await;
         assert_eq!(said(&zone, spec.id, "sleep 0.2; cat /root/n").await, counted, "it is gone");
         assert_eq!(said(&zone, spec.id, "echo $GREETING").await, "hello\n");
