@@ -178,6 +178,8 @@ pub(crate) fn zone_config(config: &Config, state: &StateFolder) -> Result<ZoneCo
             disk_reserve_mib: config.limits.disk_reserve_mib,
         },
         resolvers: config.zone.resolvers.iter().map(|resolver| resolver.0).collect(),
+        registries: config.images.registries.clone(),
+        pull_max_mib: config.images.max_mib,
         image_grace: IMAGE_GRACE,
         start_timeout: START_TIMEOUT,
     })

@@ -20,7 +20,7 @@ use sandboxo_zone_protocol::{Region, Secret};
 
 pub(crate) use layers::{Flags, Problems, Settings};
 pub(crate) use print::print;
-pub(crate) use sections::{Limits, Log, LogFormat, Pool, Rates, SpoolSection, ZoneSection};
+pub(crate) use sections::{Images, Limits, Log, LogFormat, Pool, Rates, SpoolSection, ZoneSection};
 
 use layers::Layers;
 use reader::Reader;
@@ -41,6 +41,7 @@ pub(crate) struct Config {
     pub(crate) zone: ZoneSection,
     pub(crate) pool: Pool,
     pub(crate) limits: Limits,
+    pub(crate) images: Images,
     pub(crate) rates: Rates,
     pub(crate) spool: SpoolSection,
     pub(crate) log: Log,
@@ -82,6 +83,7 @@ impl Config {
         let zone = sections::zone(&mut top);
         let pool = sections::pool(&mut top);
         let limits = sections::limits(&mut top);
+        let images = sections::images(&mut top);
         let rates = sections::rates(&mut top);
         let spool = sections::spool(&mut top);
         let log = sections::log(&mut top);
@@ -97,6 +99,7 @@ impl Config {
                 zone,
                 pool,
                 limits,
+                images,
                 rates,
                 spool,
                 log,

@@ -10,6 +10,8 @@ mod field_reports;
 #[cfg(test)]
 mod full_disk;
 #[cfg(test)]
+mod images;
+#[cfg(test)]
 mod logs;
 #[cfg(test)]
 mod sdk;

@@ -4,6 +4,7 @@
 mod appliance;
 mod client;
 mod host;
+mod registry;
 mod scaled;
 mod shared;
 mod stream;
@@ -11,6 +12,7 @@ mod stream;
 pub use appliance::Appliance;
 pub use client::{Client, Output, id};
 pub use host::{Traces, eventually};
+pub use registry::Registry;
 pub use scaled::scaled;
 pub use shared::Shared;
 pub use stream::{Heard, Stream};

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use sandboxo_registry::Registry;
 use sandboxo_zone_protocol::{ImageDigest, Region, ZoneName};
 
 use crate::slot::ContainerId;
@@ -33,6 +34,10 @@ pub struct ZoneConfig {
     /// are none while there is no checkpoint.
     pub blanks: u32,
     pub limits: Limits,
+    /// Registries that may be in the host's own network.
+    pub registries: Vec<Registry>,
+    /// What an image of a registry may hold, packed and unpacked. 0: none are pulled.
+    pub pull_max_mib: u64,
     /// How long an image stays that no template has.
     pub image_grace: Duration,
     /// Where the zone's DNS forwarder asks; none: what the host uses.

@@ -1,11 +1,11 @@
-//! Images: root file systems by the digest of the stream that they came in.
+//! Images: root file systems by the digest of the stream that they came in, or of the manifest
+//! that a registry has of them.
 //!
 //! An image is unpacked beside its place and renamed into it, so one that is there is whole. What
 //! an interrupted import left is removed at the next start; `collect` says when an image goes.
 
-use std::{fs, io, io::Read, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs, io, io::Read, path::PathBuf, sync::Arc, time::Duration};
 
-use flate2::bufread::MultiGzDecoder;
 use parking_lot::Mutex;
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_zone_protocol::{Clock, ImageDigest, ImageInfo, ImportError, Random};
@@ -18,16 +18,17 @@ use crate::{
     fault::{gone, is_full},
     slot::write_whole,
 };
+use decode::decoded;
 
 mod collect;
+mod decode;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod layers;
 mod root;
 mod unpack;
 
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 pub(crate) const UNFINISHED: &str = ".unfinished-";
-const BUFFER: usize = 256 << 10;
 
 #[derive(Clone)]
 pub(crate) struct Images {
@@ -38,6 +39,7 @@ pub(crate) struct Images {
     grace: Duration,
     clock: Arc<dyn Clock>,
     unwanted: Arc<Mutex<collect::Unwanted>>,
+    pulling: Arc<Mutex<BTreeMap<ImageDigest, Arc<tokio::sync::Mutex<()>>>>>,
     /// There may be something to collect.
     pub(crate) nudge: Arc<Notify>,
 }
@@ -63,8 +65,8 @@ impl Images {
                 fs::remove_dir_all(entry.path())?;
             }
         }
-        let (unwanted, nudge) = (Arc::default(), Arc::default());
-        Ok(Self { folder, reserve_mib, grace, clock, unwanted, nudge })
+        let (unwanted, pulling, nudge) = (Arc::default(), Arc::default(), Arc::default());
+        Ok(Self { folder, reserve_mib, grace, clock, unwanted, pulling, nudge })
     }
 
     /// Whether it is there, and for a while to come.
@@ -79,10 +81,7 @@ impl Images {
         tar: Box<dyn AsyncRead + Send + Unpin>,
         random: &dyn Random,
     ) -> Result<ImageInfo, ImportError> {
-        let mut name = [0; 8];
-        random.fill(&mut name);
-        let name = format!("{UNFINISHED}{:016x}", u64::from_ne_bytes(name));
-        let unfinished = Unfinished(self.folder.join(name));
+        let unfinished = self.unfinished(random);
         let images = self.clone();
         let reader = SyncIoBridge::new(tar);
         tokio::task::spawn_blocking(move || images.unpack(reader, &unfinished))
@@ -90,16 +89,28 @@ impl Images {
             .map_err(internal)?
     }
 
+    fn unfinished(&self, random: &dyn Random) -> Unfinished {
+        let mut name = [0; 8];
+        random.fill(&mut name);
+        let name = format!("{UNFINISHED}{:016x}", u64::from_ne_bytes(name));
+        Unfinished(self.folder.join(name))
+    }
+
     fn unpack(&self, tar: impl Read, unfinished: &Unfinished) -> Result<ImageInfo, ImportError> {
         let rootfs = unfinished.0.join("rootfs");
         fs::create_dir_all(&rootfs).map_err(storing)?;
         let root = root::Root::open(&rootfs).map_err(storing)?;
         let mut stream = Hashed { inner: tar, hash: Sha256::new() };
-        let space = unpack::Space { folder: &self.folder, reserve_mib: self.reserve_mib };
+        let space = unpack::Space {
+            folder: &self.folder,
+            reserve_mib: self.reserve_mib,
+            // The operator's own: as much as there is room for.
+            max_bytes: u64::MAX,
+        };
         let size_bytes = match decoded(&mut stream) {
             Err(error) => return Err(ImportError::Read(error)),
             Ok(mut decoded) => {
-                let size_bytes = unpack::unpack(&mut decoded, &root, &space)?;
+                let size_bytes = unpack::unpack(&mut *decoded, &root, &space, unpack::Of::Root, 0)?;
                 // A tar ends before its stream does, and the digest is of the whole stream.
                 io::copy(&mut decoded, &mut io::sink()).map_err(ImportError::Read)?;
                 size_bytes
@@ -109,6 +120,17 @@ impl Images {
         unpack::make_places(&root)?;
         crashpoint(Point::ImportUnpacked);
         let digest = ImageDigest::from_bytes(stream.hash.finalize().into());
+        self.settle(unfinished, &root, digest, size_bytes)
+    }
+
+    /// It gets its place: what is there is whole.
+    fn settle(
+        &self,
+        unfinished: &Unfinished,
+        root: &root::Root,
+        digest: ImageDigest,
+        size_bytes: u64,
+    ) -> Result<ImageInfo, ImportError> {
         let about = serde_json::to_vec(&About { size_bytes }).map_err(internal)?;
         write_whole(&unfinished.0.join("image.json"), &about).map_err(storing)?;
         root.sync().map_err(storing)?;
@@ -153,15 +175,6 @@ impl<R: Read> Read for Hashed<R> {
         self.hash.update(buffer.get(..count).unwrap_or_default());
         Ok(count)
     }
-}
-
-/// gzip is told by its first two bytes.
-fn decoded<'a>(stream: &'a mut impl Read) -> io::Result<Box<dyn Read + 'a>> {
-    let mut first = Vec::with_capacity(GZIP_MAGIC.len());
-    stream.take(2).read_to_end(&mut first)?;
-    let is_gzip = first == GZIP_MAGIC;
-    let whole = io::BufReader::with_capacity(BUFFER, io::Cursor::new(first).chain(stream));
-    Ok(if is_gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
 }
 
 fn internal(error: impl std::error::Error + Send + Sync + 'static) -> ImportError {

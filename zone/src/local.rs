@@ -10,12 +10,13 @@ use std::{
 
 use async_trait::async_trait;
 use sandboxo_channel::{ChannelError, OpenError, Request, Response, Target};
+use sandboxo_registry::Registries;
 use sandboxo_tasks::{Tasks, every};
 use sandboxo_zone_protocol::{
     AGENT_PORT, ByteStream, Capacity, Checkpoint, CheckpointId, Clock, ConnectError, CreateError,
     ImageDigest, ImageInfo, ImportError, Kept, Measured, NetworkPolicy, Notice, Noticed, Origin,
-    PauseError, Random, SandboxId, SandboxSpec, Shape, Started, Timestamp, Zone, ZoneError,
-    ZoneEvent, ZoneInfo,
+    PauseError, Pull, PullError, Pulled, Random, SandboxId, SandboxSpec, Shape, Started, Timestamp,
+    Zone, ZoneError, ZoneEvent, ZoneInfo,
 };
 use tokio::{
     io::AsyncRead,
@@ -81,6 +82,7 @@ pub enum StartError {
 pub struct LocalZone {
     config: ZoneConfig,
     facts: RuntimeFacts,
+    registries: Registries,
     shared: Arc<Shared>,
 }
 
@@ -175,7 +177,8 @@ impl LocalZone {
             }
             return Err(error.into());
         }
-        let zone = Arc::new(Self { config, facts, shared });
+        let registries = Registries::new(config.registries.clone());
+        let zone = Arc::new(Self { config, facts, registries, shared });
         let pool = zone.shared.pool.clone();
         let images = host.clone();
         tasks.spawn_critical("zone images", |stop| async move {
@@ -351,6 +354,12 @@ impl Zone for LocalZone {
     ) -> Result<ImageInfo, ImportError> {
         let host = &self.shared.host;
         host.images.import(tar, &*host.random).await
+    }
+
+    async fn pull_image(&self, pull: Pull) -> Result<Pulled, PullError> {
+        let host = &self.shared.host;
+        let max_mib = self.config.pull_max_mib;
+        host.images.pull(&self.registries, pull, max_mib, &*host.random).await
     }
 
     async fn keep_warm(&self, shapes: BTreeSet<Shape>) -> Result<(), ZoneError> {

@@ -11,7 +11,7 @@ use axum::{
 use futures_util::TryStreamExt as _;
 use sandboxo_control::NewBuild;
 use sandboxo_model::{FilesHash, From as BuiltFrom, Recipe, Step};
-use sandboxo_zone_protocol::{BuildId, TemplateId};
+use sandboxo_zone_protocol::{BuildId, Credentials, Secret, TemplateId};
 use serde::Deserialize;
 use tokio_util::io::StreamReader;
 
@@ -113,12 +113,26 @@ fn hash_of(text: &str) -> Result<FilesHash, ApiError> {
 struct StartBody {
     from_image: Option<String>,
     from_template: Option<String>,
+    from_image_registry: Option<RegistryBody>,
     #[serde(default)]
     steps: Vec<StepBody>,
     start_cmd: Option<String>,
     ready_cmd: Option<String>,
     #[serde(default)]
     force: bool,
+}
+
+/// Who may have the image.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum RegistryBody {
+    Registry {
+        username: String,
+        password: Secret,
+    },
+    /// Short credentials would have to be asked for with these, at the cloud's own API.
+    Aws,
+    Gcp,
 }
 
 #[derive(Deserialize)]
@@ -139,20 +153,44 @@ async fn start(
     Body(body): Body<StartBody>,
 ) -> Result<StatusCode, ApiError> {
     let (template, build) = ids(&id, &build)?;
-    let recipe = recipe(body)?;
-    surface.control.builds.start(caller.team, template, build, recipe).await?;
+    let (recipe, credentials) = recipe(body)?;
+    surface.control.builds.start(caller.team, template, build, recipe, credentials).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
-fn recipe(body: StartBody) -> Result<Recipe, ApiError> {
-    let StartBody { from_image, from_template, steps, start_cmd, ready_cmd, force } = body;
+fn recipe(body: StartBody) -> Result<(Recipe, Option<Credentials>), ApiError> {
+    let StartBody {
+        from_image,
+        from_template,
+        from_image_registry,
+        steps,
+        start_cmd,
+        ready_cmd,
+        force,
+    } = body;
+    let credentials = match from_image_registry {
+        None => None,
+        Some(RegistryBody::Registry { username: user, password }) => {
+            Some(Credentials { user, password })
+        }
+        Some(RegistryBody::Aws | RegistryBody::Gcp) => {
+            return Err(ApiError::NotOffered(
+                "fromImageRegistry: this version takes a user name and a password (type \
+                 \"registry\") and no account of a cloud"
+                    .into(),
+            ));
+        }
+    };
     let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
     let from = match (filled(from_image), filled(from_template)) {
         (Some(image), None) => {
             let name = image.parse().map_err(|error: sandboxo_model::NotAnImageName| {
                 ApiError::Invalid(format!("fromImage: {error}"))
             });
-            BuiltFrom::Image(name?)
+            match &credentials {
+                Some(_) => BuiltFrom::PrivateImage(name?),
+                None => BuiltFrom::Image(name?),
+            }
         }
         (None, Some(template)) => BuiltFrom::Template(template),
         (None, None) => {
@@ -167,7 +205,8 @@ fn recipe(body: StartBody) -> Result<Recipe, ApiError> {
         Ok::<_, ApiError>(Step { kind: r#type.to_ascii_uppercase(), args, files, force })
     };
     let steps = steps.into_iter().map(step).collect::<Result<_, _>>()?;
-    Ok(Recipe { from, steps, start: filled(start_cmd), ready: filled(ready_cmd), force })
+    let (start, ready) = (filled(start_cmd), filled(ready_cmd));
+    Ok((Recipe { from, steps, start, ready, force }, credentials))
 }
 
 #[derive(Deserialize)]

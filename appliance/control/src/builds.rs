@@ -29,7 +29,8 @@ use sandboxo_model::{
 use sandboxo_store::{Read as _, StoreError};
 use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::{
-    BuildId, NetworkPolicy, Resources, SandboxId, Secret, TeamId, TemplateId, Timestamp,
+    BuildId, Credentials, NetworkPolicy, Resources, SandboxId, Secret, TeamId, TemplateId,
+    Timestamp,
 };
 use tokio::{io::AsyncRead, sync::Semaphore, time::timeout};
 
@@ -256,13 +257,15 @@ impl Builds {
         self.context.to_the_end("request build", work).await
     }
 
-    /// It is under way when this returns.
+    /// It is under way when this returns. Credentials are for the image that it begins with, and
+    /// go with the process.
     pub async fn start(
         &self,
         team: TeamId,
         template: TemplateId,
         build: BuildId,
         recipe: Recipe,
+        credentials: Option<Credentials>,
     ) -> Result<(), StartBuildError> {
         recipe::check(&recipe).map_err(StartBuildError::Recipe)?;
         let this = self.clone();
@@ -282,7 +285,7 @@ impl Builds {
                 Ok(record)
             });
             let record = write.await?;
-            this.go(record);
+            this.go(record, credentials);
             Ok(())
         };
         self.context.to_the_end("start build", work).await
@@ -361,7 +364,7 @@ impl Builds {
             .to_string()
     }
 
-    fn go(&self, record: BuildRecord) {
+    fn go(&self, record: BuildRecord, credentials: Option<Credentials>) {
         let BuildPhase::Building { recipe, attempt } = record.phase.clone() else { return };
         let live = Arc::new(LiveBuild {
             template: record.template,
@@ -386,7 +389,7 @@ impl Builds {
             let outcome = tokio::select! {
                 biased;
                 () = live.cancel.cancelled() => None,
-                outcome = this.attempt(&record, &recipe, &live) => Some(outcome),
+                outcome = this.attempt(&record, &recipe, credentials, &live) => Some(outcome),
             };
             this.end_sandbox(&live).await;
             // The next process begins anew; one that was cancelled has no record any more.
@@ -401,6 +404,7 @@ impl Builds {
         &self,
         record: &BuildRecord,
         recipe: &Recipe,
+        credentials: Option<Credentials>,
         live: &Arc<LiveBuild>,
     ) -> Result<Made, BuildFailure> {
         let Ok(_seat) = self.state.seats.acquire().await else {
@@ -411,6 +415,7 @@ impl Builds {
             sandboxes: self.sandboxes.clone(),
             live: Arc::clone(live),
             record: record.clone(),
+            credentials,
         };
         let budget = self.context.config.build_budget;
         timeout(budget, worker.attempt(recipe)).await.unwrap_or_else(|_elapsed| {
@@ -521,7 +526,7 @@ impl Builds {
             Ok::<_, StoreError>(again)
         });
         for record in write.await? {
-            self.go(record);
+            self.go(record, None);
         }
         Ok(())
     }

@@ -255,6 +255,7 @@ impl From<ImportError> for ImportTemplateError {
     fn from(error: ImportError) -> Self {
         match error {
             ImportError::Rejected(why) => Self::Rejected(why),
+            error @ ImportError::TooLarge { .. } => Self::Rejected(error.to_string()),
             ImportError::Read(source) => Self::Read(source),
             ImportError::DiskFull => Self::DiskFull,
             ImportError::Internal(source) => Self::Zone(source),

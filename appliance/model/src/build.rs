@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use sandboxo_zone_protocol::{
-    BuildId, CheckpointId, ImageDigest, Resources, TeamId, TemplateId, Timestamp,
+    BuildId, CheckpointId, ImageDigest, ImageSource, Resources, TeamId, TemplateId, Timestamp,
 };
 
 use crate::Level;
@@ -108,6 +108,8 @@ pub struct Recipe {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum From {
     Image(ImageName),
+    /// With credentials, which are not written down.
+    PrivateImage(ImageName),
     /// As a client calls it.
     Template(String),
 }
@@ -164,6 +166,18 @@ impl ImageName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Where it is, if it is not here.
+    pub fn source(&self) -> ImageSource {
+        let (registry, rest) = self.0.split_once('/').unwrap_or((Self::REGISTRY, &self.0));
+        let (repository, reference) =
+            rest.split_once('@').or_else(|| rest.split_once(':')).unwrap_or((rest, "latest"));
+        ImageSource {
+            registry: registry.to_owned(),
+            repository: repository.to_owned(),
+            reference: reference.to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for ImageName {
@@ -188,18 +202,38 @@ impl FromStr for ImageName {
             Some((host, rest)) if host.contains(['.', ':']) || host == "localhost" => (host, rest),
             _ => (Self::REGISTRY, name),
         };
-        let (path, version) = match rest.split_once('@') {
-            Some((path, digest)) => (path, format!("@{digest}")),
-            None => match rest.rsplit_once(':') {
-                Some((path, tag)) if !tag.contains('/') => (path, format!(":{tag}")),
-                _ => (rest, ":latest".to_owned()),
-            },
+        let (tagged, digest) = match rest.split_once('@') {
+            Some((tagged, digest)) => (tagged, Some(digest)),
+            None => (rest, None),
         };
-        let whole = path.split('/').all(|part| !part.is_empty()) && version.len() > 1;
-        let lower = !path.bytes().any(|b| b.is_ascii_uppercase() || b == b':');
-        if !whole || !lower {
+        let (path, tag) = match tagged.rsplit_once(':') {
+            Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
+            _ => (tagged, None),
+        };
+        // They become a URL, which they must not lead out of.
+        let of_a_path = |part: &str| {
+            part.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+                && !part.bytes().any(|b| b.is_ascii_uppercase() || b == b':')
+        };
+        let of_a_tag = |tag: &str| {
+            (1..=128).contains(&tag.len())
+                && !tag.starts_with(['.', '-'])
+                && !tag.contains(['/', ':', '@'])
+        };
+        let of_a_digest = |digest: &str| {
+            digest.strip_prefix("sha256:").is_some_and(|hex| hex.parse::<ImageDigest>().is_ok())
+        };
+        if registry.contains('@')
+            || !path.split('/').all(of_a_path)
+            || !tag.is_none_or(of_a_tag)
+            || !digest.is_none_or(of_a_digest)
+        {
             return Err(refused());
         }
+        let version = match (digest, tag) {
+            (Some(digest), _) => format!("@{digest}"),
+            (None, tag) => format!(":{}", tag.unwrap_or("latest")),
+        };
         let registry = if registry == "index.docker.io" { Self::REGISTRY } else { registry };
         let library =
             if registry == Self::REGISTRY && !path.contains('/') { "library/" } else { "" };
@@ -257,6 +291,9 @@ mod tests {
 
     #[test]
     fn names_of_images() {
+        let hash = format!("sha256:{}", "ab".repeat(32));
+        let (digest, both) = (format!("a@{hash}"), format!("a:v1@{hash}"));
+        let by_digest = format!("docker.io/library/a@{hash}");
         for (text, expected) in [
             ("ubuntu", Some("docker.io/library/ubuntu:latest")),
             ("ubuntu:22.04", Some("docker.io/library/ubuntu:22.04")),
@@ -266,7 +303,14 @@ mod tests {
             ("ghcr.io/a/b/c", Some("ghcr.io/a/b/c:latest")),
             ("localhost:5000/a:b", Some("localhost:5000/a:b")),
             ("localhost/a", Some("localhost/a:latest")),
-            ("a@sha256:ab", Some("docker.io/library/a@sha256:ab")),
+            ("a@sha256:ab", None),
+            (&digest, Some(&by_digest)),
+            (&both, Some(&by_digest)),
+            ("a@sha256:../../../x", None),
+            ("me@localhost:5000/a", None),
+            ("a/../b", None),
+            ("a/.b", None),
+            ("a:.b", None),
             ("", None),
             ("a b", None),
             ("A/b", None),
@@ -279,6 +323,19 @@ mod tests {
             let parsed = text.parse::<ImageName>();
             assert_eq!(parsed.as_ref().map(ImageName::as_str).ok(), expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn where_images_are() {
+        let hash = format!("sha256:{}", "ab".repeat(32));
+        let at = |text: &str| {
+            let ImageSource { registry, repository, reference } =
+                text.parse::<ImageName>().unwrap().source();
+            [registry, repository, reference]
+        };
+        assert_eq!(at("ubuntu"), ["docker.io", "library/ubuntu", "latest"]);
+        assert_eq!(at("localhost:5000/a/b:v1"), ["localhost:5000", "a/b", "v1"]);
+        assert_eq!(at(&format!("ghcr.io/a@{hash}")), ["ghcr.io", "a", &hash]);
     }
 
     #[test]

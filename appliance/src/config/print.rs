@@ -4,7 +4,7 @@
 use sandboxo_api_e2b::RateMode;
 use serde_json::{Value, json};
 
-use super::{Config, Limits, Log, Pool, Rates, SpoolSection, ZoneSection};
+use super::{Config, Images, Limits, Log, Pool, Rates, SpoolSection, ZoneSection};
 
 const HIDDEN: &str = "(hidden)";
 
@@ -19,6 +19,7 @@ pub(crate) fn print(config: &Config) -> Value {
         zone: ZoneSection { name, runsc, agent, resolvers },
         pool: Pool { size, blanks },
         limits: Limits { sandboxes, memory_reserve_mib, memory_overcommit, disk_reserve_mib },
+        images: Images { registries, max_mib: image_max_mib },
         rates: Rates { mode, list_per_second, delete_per_second },
         spool: SpoolSection { max_mib, max_age_hours },
         log: Log { filter, format },
@@ -42,6 +43,10 @@ pub(crate) fn print(config: &Config) -> Value {
             "memory_reserve_mib": memory_reserve_mib,
             "memory_overcommit": memory_overcommit,
             "disk_reserve_mib": disk_reserve_mib,
+        },
+        "images": {
+            "registries": registries.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "max_mib": image_max_mib,
         },
         "rates": {
             "mode": match mode {

@@ -8,6 +8,7 @@ use std::{
 };
 
 use sandboxo_api_e2b::RateMode;
+use sandboxo_registry::Registry;
 use sandboxo_zone_protocol::ZoneName;
 
 use super::reader::Reader;
@@ -63,6 +64,15 @@ pub(crate) struct Limits {
     pub(crate) memory_overcommit: u64,
     /// Stays free in the state folder's file system.
     pub(crate) disk_reserve_mib: u64,
+}
+
+/// What recipes may begin with that is not here yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Images {
+    /// Registries that may be in the host's own network.
+    pub(crate) registries: Vec<Registry>,
+    /// Of one image. 0: none are pulled.
+    pub(crate) max_mib: u64,
 }
 
 /// How often a team may ask for each thing. Zero: as often as it likes.
@@ -155,6 +165,19 @@ pub(crate) fn limits(top: &mut Reader<'_>) -> Limits {
     limits
 }
 
+pub(crate) fn images(top: &mut Reader<'_>) -> Images {
+    let mut section = top.section("images");
+    let images = Images {
+        registries: section
+            .list("registries", "a URL such as \"http://localhost:5000\"")
+            .unwrap_or_else(own_registries),
+        // The largest that are in wide use have half of it.
+        max_mib: section.number("max_mib", 0..=16_777_216).unwrap_or(20_480),
+    };
+    section.finish();
+    images
+}
+
 pub(crate) fn rates(top: &mut Reader<'_>) -> Rates {
     let mut section = top.section("rates");
     let mode = section.checked("mode", |text| match text {
@@ -199,6 +222,12 @@ pub(crate) fn log(top: &mut Reader<'_>) -> Log {
     };
     section.finish();
     log
+}
+
+/// On this host itself, at any port.
+#[expect(clippy::expect_used, reason = "the literals are URLs; a test reads them")]
+fn own_registries() -> Vec<Registry> {
+    ["http://localhost", "http://127.0.0.1"].map(|url| url.parse().expect("a URL")).into()
 }
 
 #[expect(clippy::expect_used, reason = "the literal is a zone name; a test reads it")]

@@ -40,6 +40,8 @@ fn nothing_at_all_is_a_configuration() {
     assert_eq!(config.region.to_string(), "loc");
     assert_eq!(config.zone.name.as_str(), "local1");
     assert_eq!(config.token, None);
+    let registries: Vec<_> = config.images.registries.iter().map(ToString::to_string).collect();
+    assert_eq!(registries, ["http://localhost", "http://127.0.0.1"]);
 }
 
 #[test]
@@ -130,7 +132,7 @@ fn problems() {
                 r#"host: must be an IP address, not "nowhere""#,
                 "port: must be a whole number from 0 to 65535",
                 "limits.memory_overcommit: must be a whole number from 1 to 100",
-                "colour: is not a setting; there are state, host, port, domain, region, token, zone, pool, limits, rates, spool, log",
+                "colour: is not a setting; there are state, host, port, domain, region, token, zone, pool, limits, images, rates, spool, log",
             ],
         ),
     ] {

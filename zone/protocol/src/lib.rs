@@ -8,6 +8,7 @@ mod event;
 mod id;
 mod notice;
 mod overdue;
+mod pull;
 mod random;
 mod secret;
 mod spec;
@@ -25,6 +26,7 @@ pub use id::{
 };
 pub use notice::{Notice, Noticed};
 pub use overdue::{PAUSE_AGAIN, Refused, pause_overdue};
+pub use pull::{Credentials, ImageSource, Pull, PullError, Pulled};
 pub use random::{Random, SystemRandom};
 pub use secret::Secret;
 pub use spec::{

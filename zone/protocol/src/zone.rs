@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use tokio::{io::AsyncRead, sync::mpsc};
 
 use crate::{
-    ByteStream, Checkpoint, CheckpointId, ImageDigest, Kept, NetworkPolicy, Notice, Region,
-    SandboxId, SandboxSpec, Shape, Timestamp, ZoneEvent, ZoneName,
+    ByteStream, Checkpoint, CheckpointId, ImageDigest, Kept, NetworkPolicy, Notice, Pull,
+    PullError, Pulled, Region, SandboxId, SandboxSpec, Shape, Timestamp, ZoneEvent, ZoneName,
 };
 
 /// Where the agent listens inside a sandbox; a connection to it ends in the agent.
@@ -64,6 +64,9 @@ pub trait Zone: Send + Sync {
         &self,
         tar: Box<dyn AsyncRead + Send + Unpin>,
     ) -> Result<ImageInfo, ImportError>;
+
+    /// Brings an image from a registry, unless it is here. Dropping the future drops the pull.
+    async fn pull_image(&self, pull: Pull) -> Result<Pulled, PullError>;
 
     /// What to keep sandboxes ready of; replaces the earlier list.
     async fn keep_warm(&self, shapes: BTreeSet<Shape>) -> Result<(), ZoneError>;
@@ -193,6 +196,8 @@ pub enum ImportError {
     Rejected(String),
     #[error("read the archive")]
     Read(#[source] std::io::Error),
+    #[error("the image is larger than {max_mib} MiB")]
+    TooLarge { max_mib: u64 },
     #[error("the zone's disk is full")]
     DiskFull,
     #[error("store the image")]

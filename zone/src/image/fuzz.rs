@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    decoded,
+    decode::decoded,
     root::Root,
-    unpack::{Space, make_places, unpack},
+    unpack::{Of, Space, make_places, unpack},
 };
 
 const BLOCK: usize = 512;
@@ -39,8 +39,8 @@ fn import(data: &[u8], inside: &Path) {
     let Ok(root) = root else { return };
     let mut stream = data;
     let Ok(mut decoded) = decoded(&mut stream) else { return };
-    let space = Space { folder: inside, reserve_mib: 64 };
-    if unpack(&mut decoded, &root, &space).is_ok() && make_places(&root).is_ok() {
+    let space = Space { folder: inside, reserve_mib: 64, max_bytes: u64::MAX };
+    if unpack(&mut *decoded, &root, &space, Of::Root, 0).is_ok() && make_places(&root).is_ok() {
         assert!(inside.join(".sandboxo/agent").symlink_metadata().is_ok_and(|file| file.is_file()));
     }
 }

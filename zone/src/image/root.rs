@@ -35,6 +35,12 @@ impl Root {
         Ok(Self { fd, path })
     }
 
+    /// A folder, through links, which is not made.
+    pub(super) fn known_folder(&self, path: &Path) -> io::Result<Folder<'_>> {
+        let fd = self.resolve(path, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+        Ok(Folder { root: self, fd })
+    }
+
     /// A folder, through links; made with everything above it if it isn't there.
     pub(super) fn folder(&self, path: &Path) -> io::Result<Folder<'_>> {
         match self.resolve(path, OFlag::O_PATH | OFlag::O_DIRECTORY) {
@@ -128,6 +134,20 @@ impl Folder<'_> {
     pub(super) fn remove(&self, name: &OsStr, is_folder: bool) -> io::Result<()> {
         let flag = if is_folder { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
         Ok(unlinkat(&self.fd, name, flag)?)
+    }
+
+    /// Whatever is there, with all that is in it. Links in it are not followed.
+    pub(super) fn remove_tree(&self, name: &OsStr) -> io::Result<()> {
+        match self.remove(name, false) {
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                std::fs::remove_dir_all(magic(&self.fd).join(name))
+            }
+            removed => removed,
+        }
+    }
+
+    pub(super) fn names(&self) -> io::Result<Vec<std::ffi::OsString>> {
+        std::fs::read_dir(magic(&self.fd))?.map(|entry| Ok(entry?.file_name())).collect()
     }
 
     pub(super) fn is_empty(&self) -> io::Result<bool> {

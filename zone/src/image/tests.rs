@@ -7,14 +7,21 @@ use tar::{Builder, EntryType, Header};
 
 use super::*;
 
-struct Archive(Builder<Vec<u8>>);
+pub(super) struct Archive(Builder<Vec<u8>>);
 
 impl Archive {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(Builder::new(Vec::new()))
     }
 
-    fn with(mut self, path: &str, kind: EntryType, mode: u32, link: &str, content: &[u8]) -> Self {
+    pub(super) fn with(
+        mut self,
+        path: &str,
+        kind: EntryType,
+        mode: u32,
+        link: &str,
+        content: &[u8],
+    ) -> Self {
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
         header.set_mode(mode);
@@ -31,15 +38,15 @@ impl Archive {
         self
     }
 
-    fn file(self, path: &str, content: &[u8]) -> Self {
+    pub(super) fn file(self, path: &str, content: &[u8]) -> Self {
         self.with(path, EntryType::Regular, 0o644, "", content)
     }
 
-    fn link(self, path: &str, target: &str) -> Self {
+    pub(super) fn link(self, path: &str, target: &str) -> Self {
         self.with(path, EntryType::Symlink, 0o777, target, b"")
     }
 
-    fn bytes(self) -> Vec<u8> {
+    pub(super) fn bytes(self) -> Vec<u8> {
         self.0.into_inner().unwrap()
     }
 }
@@ -50,13 +57,13 @@ fn open(folder: PathBuf) -> Images {
     Images::open(folder, 1, GRACE, Arc::new(SystemClock)).unwrap()
 }
 
-struct Place {
+pub(super) struct Place {
     folder: tempfile::TempDir,
-    images: Images,
+    pub(super) images: Images,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let images = open(folder.path().join("images"));
         Self { folder, images }

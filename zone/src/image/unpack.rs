@@ -1,11 +1,13 @@
 //! Entries of a tar to files below a root.
 
 use std::{
+    cell::Cell,
     ffi::OsStr,
     fs::File,
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
+    rc::Rc,
 };
 
 use nix::libc;
@@ -30,11 +32,24 @@ const CHECK_EVERY: u64 = 64 << 20;
 /// What the tar crate's reader gives for a header that makes no sense.
 const MAX_ENTRIES: u64 = 5_000_000;
 const RESERVED: &str = ".sandboxo";
+/// Names and extended headers of one entry, which are held in memory.
+const MAX_HEAD: u64 = 1 << 20;
+
+/// What an archive is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    /// A whole root file system, made by whoever runs this host.
+    Root,
+    /// What is put over what is there, made by anybody, and as other tools take it.
+    Layer,
+}
 
 /// Where it all goes, and how much must stay free there.
 pub(super) struct Space<'a> {
     pub(super) folder: &'a Path,
     pub(super) reserve_mib: u64,
+    /// Of all files together.
+    pub(super) max_bytes: u64,
 }
 
 impl Space<'_> {
@@ -47,25 +62,63 @@ impl Space<'_> {
     }
 }
 
-/// Gives the sum of the files' sizes.
+/// One after the other; no more of what is between two files is read than may be held.
+pub(super) fn each<'a>(
+    tar: &'a mut dyn Read,
+    mut take: impl FnMut(&mut Entry<'_, Metered<'a>>) -> Result<(), ImportError>,
+) -> Result<(), ImportError> {
+    let left = Rc::new(Cell::new(MAX_HEAD));
+    let mut archive = tar::Archive::new(Metered { inner: tar, left: Rc::clone(&left) });
+    for entry in archive.entries().map_err(ImportError::Read)? {
+        let mut entry = entry.map_err(damaged)?;
+        left.set(u64::MAX);
+        take(&mut entry)?;
+        // What nobody wanted of it is skipped before the next head.
+        io::copy(&mut entry, &mut io::sink()).map_err(damaged)?;
+        left.set(MAX_HEAD);
+    }
+    Ok(())
+}
+
+pub(super) struct Metered<'a> {
+    inner: &'a mut dyn Read,
+    left: Rc<Cell<u64>>,
+}
+
+impl Read for Metered<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.left.get();
+        let room = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        if room == 0 && !buffer.is_empty() {
+            let why = format!("the head of an entry is longer than {} KiB", MAX_HEAD >> 10);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let count = self.inner.read(buffer.get_mut(..room).unwrap_or_default())?;
+        self.left.set(left.saturating_sub(count as u64));
+        Ok(count)
+    }
+}
+
+/// Gives the sum of the files' sizes, with what was written before.
 pub(super) fn unpack(
     tar: &mut dyn Read,
     root: &Root,
     space: &Space<'_>,
+    of: Of,
+    written: u64,
 ) -> Result<u64, ImportError> {
-    let mut archive = tar::Archive::new(tar);
-    let entries = archive.entries().map_err(ImportError::Read)?;
     let mut unpacking =
-        Unpacking { root, space, written: 0, unchecked: CHECK_EVERY, folders: Vec::new() };
+        Unpacking { root, space, of, written, unchecked: CHECK_EVERY, folders: Vec::new() };
     let mut count = 0;
-    for entry in entries {
-        unpacking.entry(&mut entry.map_err(damaged)?)?;
+    each(tar, |entry| {
+        unpacking.entry(entry)?;
         count += 1;
         if count > MAX_ENTRIES {
             return Err(ImportError::Rejected(format!("more than {MAX_ENTRIES} entries")));
         }
-    }
-    if count == 0 {
+        Ok(())
+    })?;
+    if count == 0 && of == Of::Root {
         return Err(ImportError::Rejected("the archive is empty or not a tar".into()));
     }
     unpacking.finish_folders()?;
@@ -91,6 +144,7 @@ fn damaged(error: io::Error) -> ImportError {
 struct Unpacking<'a> {
     root: &'a Root,
     space: &'a Space<'a>,
+    of: Of,
     written: u64,
     unchecked: u64,
     /// Modes and times of folders, set when nothing is put into them any more.
@@ -110,7 +164,10 @@ impl Unpacking<'_> {
     fn entry(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), ImportError> {
         let path = entry.path().map_err(damaged)?.into_owned();
         let refused = |why: &str| ImportError::Rejected(format!("{}: {why}", path.display()));
-        let inside = checked(&path).map_err(refused)?;
+        let inside = self.checked(&path).map_err(refused)?;
+        if self.of == Of::Layer && super::layers::is_whiteout(&inside) {
+            return Ok(());
+        }
         let meta = Meta {
             mode: entry.header().mode().map_err(damaged)?,
             uid: small(entry.header().uid().map_err(damaged)?)
@@ -134,23 +191,24 @@ impl Unpacking<'_> {
         let failed = |error| failed_at(&path, error);
         match kind {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                replace(&folder, name).map_err(failed)?;
+                self.replace(&folder, name).map_err(failed)?;
                 let file = folder.make_file(name).map_err(failed)?;
                 self.content(entry, file, &path)?;
             }
             EntryType::Symlink => {
                 let target = target(entry, &path)?;
                 let depth = folder.depth().map_err(failed)?;
-                if leaves_root(&target, depth) {
+                if self.of == Of::Root && leaves_root(&target, depth) {
                     return Err(refused(&format!("its link {} leaves the root", target.display())));
                 }
-                replace(&folder, name).map_err(failed)?;
+                self.replace(&folder, name).map_err(failed)?;
                 folder.make_link(name, &target).map_err(failed)?;
                 folder.set_owner(name, meta.uid, meta.gid).map_err(failed)?;
                 return folder.set_time(name, meta.mtime).map_err(failed);
             }
             EntryType::Link => {
-                let target = checked(&target(entry, &path)?)
+                let target = self
+                    .checked(&target(entry, &path)?)
                     .map_err(|why| refused(&format!("its hard link's target: {why}")))?;
                 if target == inside {
                     return Ok(());
@@ -163,12 +221,12 @@ impl Unpacking<'_> {
                         failed(error)
                     }
                 })?;
-                replace(&folder, name).map_err(failed)?;
+                self.replace(&folder, name).map_err(failed)?;
                 // Owner, mode and content are the target's.
                 return folder.make_hard_link(name, &existing).map_err(failed);
             }
             EntryType::Fifo => {
-                replace(&folder, name).map_err(failed)?;
+                self.replace(&folder, name).map_err(failed)?;
                 folder.make_fifo(name).map_err(failed)?;
             }
             EntryType::Char | EntryType::Block => {
@@ -189,6 +247,24 @@ impl Unpacking<'_> {
             folder.set_attribute(name, key, value).map_err(failed)?;
         }
         folder.set_time(name, meta.mtime).map_err(failed)
+    }
+
+    /// The name below the root, without `.`; nothing leads out of it or into what is ours.
+    fn checked(&self, path: &Path) -> Result<PathBuf, &'static str> {
+        match self.of {
+            Of::Root => checked(path),
+            Of::Layer => checked(path.strip_prefix("/").unwrap_or(path)),
+        }
+    }
+
+    /// A later entry of the same name wins, but a folder with something in it stays, unless a
+    /// layer puts something else there.
+    fn replace(&self, folder: &Folder<'_>, name: &OsStr) -> io::Result<()> {
+        match folder.stat(name)? {
+            Some(_) if self.of == Of::Layer => folder.remove_tree(name),
+            Some(stat) => folder.remove(name, kind(&stat) == libc::S_IFDIR),
+            None => Ok(()),
+        }
     }
 
     fn folder(&self, inside: &Path, meta: Meta) -> io::Result<()> {
@@ -229,6 +305,9 @@ impl Unpacking<'_> {
             let filled = chunk.get(..count).unwrap_or_default();
             write_sparse(&mut file, filled).map_err(|error| failed_at(path, error))?;
             length += count as u64;
+            if self.written + length > self.space.max_bytes {
+                return Err(ImportError::TooLarge { max_mib: self.space.max_bytes >> 20 });
+            }
             self.unchecked += count as u64;
             if self.unchecked >= CHECK_EVERY {
                 self.unchecked = 0;
@@ -382,14 +461,6 @@ fn target(entry: &Entry<'_, impl Read>, path: &Path) -> Result<PathBuf, ImportEr
         .filter(|target| !target.as_os_str().is_empty())
         .map(std::borrow::Cow::into_owned)
         .ok_or_else(|| ImportError::Rejected(format!("{}: a link to nothing", path.display())))
-}
-
-/// A later entry of the same name wins, but a folder with something in it stays.
-fn replace(folder: &Folder<'_>, name: &OsStr) -> io::Result<()> {
-    match folder.stat(name)? {
-        Some(stat) => folder.remove(name, kind(&stat) == libc::S_IFDIR),
-        None => Ok(()),
-    }
 }
 
 fn kind(stat: &nix::sys::stat::FileStat) -> libc::mode_t {

@@ -5,15 +5,18 @@ use std::{sync::Arc, time::Duration};
 
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_model::{
-    Base, Birth, BuildFailure, BuildRecord, From, LayerKey, LayerRecord, Level, Lifecycle,
-    NewSandbox, Recipe, SandboxRecord, StepName, Surroundings,
+    Base, Birth, BuildFailure, BuildRecord, From, ImageName, LayerKey, LayerRecord, Level,
+    Lifecycle, NewSandbox, Recipe, SandboxRecord, StepName, Surroundings,
     decide::{
         build::{Action, Plan, Stage, cached, plan},
         copy::{Rule, There, What},
     },
     origin,
 };
-use sandboxo_zone_protocol::{CheckpointId, Kept, Origin, Resources, SandboxId, TeamId};
+use sandboxo_zone_protocol::{
+    CheckpointId, Credentials, ImageInfo, Kept, NetworkPolicy, Origin, Platform, Pull, PullError,
+    Pulled, Resources, SandboxId, TeamId,
+};
 use tokio::{sync::mpsc, time::sleep};
 
 use super::{
@@ -43,6 +46,8 @@ pub(super) struct Worker {
     pub(super) sandboxes: Sandboxes,
     pub(super) live: Arc<LiveBuild>,
     pub(super) record: BuildRecord,
+    /// Of the image that the recipe begins with.
+    pub(super) credentials: Option<Credentials>,
 }
 
 /// What a build has made.
@@ -74,7 +79,7 @@ fn failed(step: StepName, message: impl Into<String>) -> BuildFailure {
 
 impl Worker {
     pub(super) async fn attempt(&self, recipe: &Recipe) -> Outcome<Made> {
-        let ground = self.ground(recipe)?;
+        let ground = self.ground(recipe).await?;
         let Ground { mut base, around, words, provision, hold } = ground;
         let plan = plan(recipe, &words, around, provision)
             .map_err(|error| failed(error.step, error.message))?;
@@ -93,17 +98,14 @@ impl Worker {
         Ok(Made { base, result: plan.result, sandbox: id, checkpoint, kept, hold })
     }
 
-    fn ground(&self, recipe: &Recipe) -> Outcome<Ground> {
+    async fn ground(&self, recipe: &Recipe) -> Outcome<Ground> {
         let (team, asked) = (self.record.team, self.record.resources);
         match &recipe.from {
-            From::Image(name) => {
-                let found = self.context.accounts.image(team, name).ok_or_else(|| {
-                    failed(StepName::Base, format!(
-                        "image '{name}' is not here: an operator imports its root file system with \
-                         `sandboxo template import ARCHIVE --name NAME --image {name}`"
-                    ))
-                })?;
-                let base = Base { resources: asked, ..Base::from(&*found) };
+            From::Image(name) | From::PrivateImage(name) => {
+                let base = match self.context.accounts.image(team, name) {
+                    Some(found) => Base { resources: asked, ..Base::from(&*found) },
+                    None => self.pull(&recipe.from, name).await?,
+                };
                 let around = Surroundings {
                     env: base.env.clone(),
                     user: "user".into(),
@@ -143,6 +145,40 @@ impl Worker {
                 Ok(Ground { words: words(team, &base, &around), base, around, provision, hold })
             }
         }
+    }
+
+    async fn pull(&self, from: &From, name: &ImageName) -> Outcome<Base> {
+        if matches!(from, From::PrivateImage(_)) && self.credentials.is_none() {
+            let why = "its credentials were not kept when the appliance was started anew";
+            return Err(failed(StepName::Base, format!("image '{name}': {why}: build it again")));
+        }
+        self.say(StepName::Base, Level::Info, format!("[base] FROM {name}"));
+        let pull = Pull { source: name.source(), credentials: self.credentials.clone() };
+        let pulled = self.context.zone.pull_image(pull).await.map_err(|error| {
+            if let PullError::Internal(_) = error {
+                tracing::warn!(
+                    image = %name,
+                    error = &error as &dyn std::error::Error,
+                    "an image can't be pulled"
+                );
+            }
+            failed(StepName::Base, format!("image '{name}': {error}"))
+        })?;
+        let Pulled { image: ImageInfo { digest, size_bytes }, env, was_here } = pulled;
+        let how = if was_here { "is here already" } else { "was pulled" };
+        let mib = size_bytes.div_ceil(1 << 20);
+        self.say(StepName::Base, Level::Info, format!("[base] sha256:{digest} {how}, {mib} MiB"));
+        Ok(Base {
+            id: self.record.template,
+            image: digest,
+            resources: self.record.resources,
+            platform: Platform::default(),
+            mode: NetworkPolicy::OPEN.mode,
+            env,
+            user: "user".into(),
+            workdir: None,
+            origin: Origin::Image,
+        })
     }
 
     /// How many stages are done already.

@@ -19,9 +19,13 @@ use sandboxo_control::{
     ControlConfig, CreateError, DeleteTemplateError, NewBuild, RequestBuildError, Requested, Scope,
     StartBuildError, StatusPhase, TagError,
 };
-use sandboxo_model::{BuildFailure, From as BuiltFrom, Recipe, Step, StepName};
+use sandboxo_model::{
+    BuildFailure, BuildRecord, From as BuiltFrom, ImageName, Recipe, Step, StepName,
+};
 use sandboxo_store::{Read as _, Store};
-use sandboxo_zone_protocol::{Origin, TeamId, fake::Opened};
+use sandboxo_zone_protocol::{
+    Credentials, ImageDigest, ImageInfo, Origin, PullError, Pulled, Secret, TeamId, fake::Opened,
+};
 
 use crate::world::{World, new};
 
@@ -111,7 +115,7 @@ async fn request(world: &World, name: &str) -> Requested {
 async fn start(world: &World, name: &str, recipe: Recipe) -> Requested {
     let requested = request(world, name).await;
     let Requested { template, build, .. } = requested;
-    world.control.builds.start(world.team, template, build, recipe).await.unwrap();
+    world.control.builds.start(world.team, template, build, recipe, None).await.unwrap();
     requested
 }
 
@@ -199,6 +203,55 @@ async fn a_recipe_becomes_what_sandboxes_start_from() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_image_is_pulled_for_whoever_may_have_it() {
+    let world = World::new().await;
+    agents(&world, |_| Does::Exit(0));
+    let pulled = || Pulled {
+        image: ImageInfo { digest: ImageDigest::from_bytes([7; 32]), size_bytes: 1 },
+        env: [("A".to_owned(), "of the image".to_owned())].into(),
+        was_here: false,
+    };
+    let name: ImageName = "registry.example:5000/team/app:v1".parse().unwrap();
+    let begin = async |from: BuiltFrom, credentials: Option<Credentials>| {
+        let made = request(&world, "made").await;
+        let recipe = Recipe { from, ..recipe(vec![]) };
+        let builds = &world.control.builds;
+        builds.start(world.team, made.template, made.build, recipe, credentials).await.unwrap();
+        made
+    };
+    world.zone.script_pull(Ok(pulled()));
+    let credentials = Credentials { user: "me".into(), password: Secret::new("s3cret") };
+    let private = begin(BuiltFrom::PrivateImage(name.clone()), Some(credentials.clone())).await;
+    // What is written down knows nothing of them.
+    let record = world.store.read(move |tx| tx.get::<BuildRecord>(&private.build));
+    assert!(!format!("{:?}", record.await.unwrap()).contains("s3cret"));
+    assert_eq!(ended(&world, &private).await, StatusPhase::Ready);
+    let asked = world.zone.pulled().pop().unwrap();
+    assert_eq!(asked.source, name.source());
+    assert_eq!(asked.credentials, Some(credentials));
+    quiet(&world).await;
+    let sandbox = sandboxo_model::NewSandbox { template: "made".into(), ..new() };
+    let sandbox = world.control.sandboxes.create(world.team, sandbox).await.unwrap();
+    assert_eq!(sandbox.spec.image, ImageDigest::from_bytes([7; 32]));
+    assert_eq!(sandbox.spec.env.get("A").map(String::as_str), Some("of the image"));
+    assert_eq!(sandbox.spec.user, "user");
+
+    world.zone.script_pull(Err(PullError::Unauthorized));
+    let open = begin(BuiltFrom::Image(name.clone()), None).await;
+    let why = "image 'registry.example:5000/team/app:v1': the registry wants other credentials, \
+               or has no such image";
+    assert_eq!(failure(&world, &open).await, (why.to_owned(), Some(StepName::Base)));
+    assert_eq!(world.zone.pulled().pop().unwrap().credentials, None);
+
+    // As after a restart.
+    let lost = begin(BuiltFrom::PrivateImage(name), None).await;
+    let why = "image 'registry.example:5000/team/app:v1': its credentials were not kept when the \
+               appliance was started anew: build it again";
+    assert_eq!(failure(&world, &lost).await, (why.to_owned(), Some(StepName::Base)));
+    assert_eq!(world.zone.pulled().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failure_says_where_and_why() {
     let world = World::new().await;
     agents(&world, |command| if command == "bad" { Does::Exit(3) } else { Does::Exit(0) });
@@ -217,9 +270,7 @@ async fn a_failure_says_where_and_why() {
         ),
         (
             Recipe { from, ..recipe(vec![]) },
-            "image 'docker.io/library/ubuntu:22.04' is not here: an operator imports its root file \
-             system with `sandboxo template import ARCHIVE --name NAME --image \
-             docker.io/library/ubuntu:22.04`",
+            "image 'docker.io/library/ubuntu:22.04': the registry has no such image or tag",
             StepName::Base,
         ),
         (
@@ -323,7 +374,7 @@ async fn the_newest_build_has_the_tag_whichever_is_done_first() {
     assert_eq!(ended(&world, &fast).await, StatusPhase::Ready);
     let builds = &world.control.builds;
     builds
-        .start(world.team, slow.template, slow.build, recipe(vec![step("RUN", &["other"])]))
+        .start(world.team, slow.template, slow.build, recipe(vec![step("RUN", &["other"])]), None)
         .await
         .unwrap();
     assert_eq!(ended(&world, &slow).await, StatusPhase::Ready);
@@ -365,7 +416,8 @@ async fn what_can_not_be_asked_for() {
     let made = asked("Made:V1", None).await.unwrap();
     assert_eq!((made.alias.as_str(), made.tags.as_slice()), ("made", &["v1".to_owned()][..]));
 
-    let begin = async |team| builds.start(team, made.template, made.build, recipe(vec![])).await;
+    let begin =
+        async |team| builds.start(team, made.template, made.build, recipe(vec![]), None).await;
     assert!(matches!(begin(TeamId::NIL).await, Err(StartBuildError::NotFound(_))));
     begin(world.team).await.unwrap();
     assert!(matches!(begin(world.team).await, Err(StartBuildError::NotWaiting(_))));

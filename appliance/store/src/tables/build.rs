@@ -45,6 +45,7 @@ struct RecipeRow {
 #[serde(rename_all = "snake_case")]
 enum FromRow {
     Image(String),
+    PrivateImage(String),
     Template(String),
 }
 
@@ -110,6 +111,7 @@ impl From<Recipe> for RecipeRow {
         let Recipe { from, steps, start, ready, force } = recipe;
         let from = match from {
             BuiltFrom::Image(name) => FromRow::Image(name.to_string()),
+            BuiltFrom::PrivateImage(name) => FromRow::PrivateImage(name.to_string()),
             BuiltFrom::Template(text) => FromRow::Template(text),
         };
         let step = |Step { kind, args, files, force }: Step| {
@@ -125,6 +127,7 @@ impl RecipeRow {
         let Self { from, steps, start, ready, force } = self;
         let from = match from {
             FromRow::Image(name) => BuiltFrom::Image(parse(&name)?),
+            FromRow::PrivateImage(name) => BuiltFrom::PrivateImage(parse(&name)?),
             FromRow::Template(text) => BuiltFrom::Template(text),
         };
         let step = |StepRow { kind, args, files, force }: StepRow| {
@@ -299,11 +302,13 @@ mod tests {
     #[test]
     fn the_rest_of_format_1() {
         let from = BuiltFrom::Template("base".into());
+        let private = BuiltFrom::PrivateImage("localhost:5000/a:b".parse().unwrap());
         let failure = |step| BuildFailure { message: "no".into(), step };
         let at = golden::time();
         for phase in [
             BuildPhase::Waiting,
             BuildPhase::Building { recipe: Recipe { from, ..recipe() }, attempt: 2 },
+            BuildPhase::Building { recipe: Recipe { from: private, ..recipe() }, attempt: 1 },
             BuildPhase::Ready { at },
             BuildPhase::Failed { at, failure: failure(None) },
             BuildPhase::Failed { at, failure: failure(Some(StepName::Step(3))) },

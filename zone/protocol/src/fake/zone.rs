@@ -18,8 +18,8 @@ use tokio::{
 use crate::{
     ByteStream, Capacity, Checkpoint, CheckpointId, Clock, ConnectError, CreateError, EndReason,
     Ended, ImageDigest, ImageInfo, ImportError, Kept, Measured, NetworkPolicy, Notice, OnDeadline,
-    Origin, PauseError, Paused, SandboxId, SandboxSpec, Shape, Started, Timestamp, Zone, ZoneError,
-    ZoneEvent, ZoneInfo, ZoneReport, ZoneSandbox, fake::SeededRandom,
+    Origin, PauseError, Paused, Pull, PullError, Pulled, SandboxId, SandboxSpec, Shape, Started,
+    Timestamp, Zone, ZoneError, ZoneEvent, ZoneInfo, ZoneReport, ZoneSandbox, fake::SeededRandom,
 };
 
 pub struct FakeZone {
@@ -47,6 +47,8 @@ struct State {
     notices: BTreeMap<SandboxId, Vec<Notice>>,
     script: VecDeque<ScriptedCreate>,
     failing_imports: VecDeque<ImportError>,
+    pulls: VecDeque<Result<Pulled, PullError>>,
+    pulled: Vec<Pull>,
     held: bool,
     subscribers: Vec<mpsc::Sender<ZoneEvent>>,
     handler: Option<Handler>,
@@ -127,6 +129,8 @@ impl FakeZone {
             notices: BTreeMap::new(),
             script: VecDeque::new(),
             failing_imports: VecDeque::new(),
+            pulls: VecDeque::new(),
+            pulled: Vec::new(),
             held: false,
             subscribers: Vec::new(),
             handler: None,
@@ -144,6 +148,15 @@ impl FakeZone {
     /// Scripts one create; several are used in turn.
     pub fn script(&self, create: ScriptedCreate) {
         self.change(|state| state.script.push_back(create));
+    }
+
+    /// What comes of a pull; several are used in turn, and without one there is no such image.
+    pub fn script_pull(&self, outcome: Result<Pulled, PullError>) {
+        self.change(|state| state.pulls.push_back(outcome));
+    }
+
+    pub fn pulled(&self) -> Vec<Pull> {
+        self.state.lock().pulled.clone()
     }
 
     pub fn fail_next_import(&self, error: ImportError) {
@@ -644,6 +657,15 @@ impl Zone for FakeZone {
             let digest = digest(&bytes);
             state.images.insert(digest);
             Ok(ImageInfo { digest, size_bytes: bytes.len() as u64 })
+        })
+    }
+
+    async fn pull_image(&self, pull: Pull) -> Result<Pulled, PullError> {
+        self.change(|state| {
+            state.pulled.push(pull);
+            let pulled = state.pulls.pop_front().unwrap_or(Err(PullError::NotFound))?;
+            state.images.insert(pulled.image.digest);
+            Ok(pulled)
         })
     }
 

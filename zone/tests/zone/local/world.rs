@@ -76,6 +76,8 @@ impl World {
             warm: 0,
             blanks: 0,
             limits: Limits { disk_reserve_mib: 64, ..Limits::default() },
+            registries: Vec::new(),
+            pull_max_mib: 1024,
             image_grace: Duration::from_mins(10),
             resolvers: Vec::new(),
             start_timeout: Duration::from_secs(20),

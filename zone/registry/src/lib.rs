@@ -1,0 +1,14 @@
+//! What an OCI registry has of an image: its manifest, what its maker says of it, and its layers.
+//!
+//! Anybody with a key names images, so a registry is believed nothing: what it sends is bounded
+//! and compared with its digest, and redirects lead to the public internet or nowhere.
+#![forbid(unsafe_code)]
+
+mod allowed;
+mod challenge;
+mod client;
+mod manifest;
+mod pull;
+
+pub use allowed::{BadRegistry, Registry};
+pub use pull::{Found, Layer, Registries};

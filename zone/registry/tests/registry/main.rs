@@ -1,0 +1,4 @@
+//! What comes of a name, by real HTTP.
+
+#[cfg(test)]
+mod pull;
