@@ -6,7 +6,9 @@
 use std::{
     collections::BTreeSet,
     fs, io,
+    num::NonZero,
     path::{Path, PathBuf},
+    thread,
     time::Duration,
 };
 
@@ -130,9 +132,10 @@ impl Cgroups {
     /// Makes the groups above all others.
     pub(crate) fn prepare(&self, host: HostThreads) -> Result<(), CgroupError> {
         let threads = host.of_all_sandboxes();
+        let processors = thread::available_parallelism().map_or(1, NonZero::get) as u64;
         match self {
-            Self::V1(v1) => v1.prepare(threads),
-            Self::V2(v2) => v2.prepare(threads),
+            Self::V1(v1) => v1.prepare(threads, processors),
+            Self::V2(v2) => v2.prepare(threads, processors),
         }
     }
 

@@ -9,6 +9,9 @@ use std::{
 
 use super::{CgroupError, GroupLimits, GroupUsage, Weight, read_named, read_number, write};
 
+/// A group's own, unless it is told otherwise.
+const SHARES: u64 = 1024;
+const MAX_SHARES: u64 = 1 << 18;
 const NEEDED: [&str; 5] = ["memory", "cpu", "cpuacct", "pids", "freezer"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,12 +45,18 @@ impl V1 {
         }
     }
 
-    pub(super) fn prepare(&self, threads: u64) -> Result<(), CgroupError> {
+    /// All sandboxes together weigh so much that another group of the host's, say the appliance's,
+    /// gets about one of the processors, however many there are.
+    pub(super) fn prepare(&self, threads: u64, processors: u64) -> Result<(), CgroupError> {
         for base in self.bases() {
             fs::create_dir_all(&base).map_err(CgroupError::at(&base))?;
         }
         let base = self.folder("pids", "");
-        write(&base, "pids.max", threads).map_err(CgroupError::at(&base))
+        write(&base, "pids.max", threads).map_err(CgroupError::at(&base))?;
+        let base = self.folder("cpu", "");
+        let above = base.parent().unwrap_or(&base);
+        let shares = (SHARES * processors).min(MAX_SHARES);
+        write(above, "cpu.shares", shares).map_err(CgroupError::at(above))
     }
 
     pub(super) fn create(&self, name: &str, limits: &GroupLimits) -> Result<(), CgroupError> {
@@ -86,7 +95,7 @@ impl V1 {
 
     pub(super) fn set_weight(&self, name: &str, weight: Weight) -> io::Result<()> {
         let shares = match weight {
-            Weight::Normal => 1024,
+            Weight::Normal => SHARES,
             Weight::Background => 64,
         };
         write(&self.folder("cpu", name), "cpu.shares", shares)
@@ -142,5 +151,19 @@ mod tests {
         assert!(matches!(missing, Err(CgroupError::NoController("pids"))), "{missing:?}");
         let newer = "36 30 0:32 / /cg rw,relatime - cgroup2 cgroup2 rw\n";
         assert_eq!(V1::from_mounts(newer, below).unwrap(), None);
+    }
+
+    #[test]
+    fn all_sandboxes_weigh_by_the_hosts_processors() {
+        let folder = tempfile::tempdir().unwrap();
+        let mounts = SPLIT.replace("/cg", &folder.path().display().to_string());
+        let v1 = V1::from_mounts(&mounts, Path::new("sandboxo/ab")).unwrap().unwrap();
+        for (processors, shares) in [(2, "2048"), (64, "65536"), (512, "262144")] {
+            v1.prepare(1000, processors).unwrap();
+            let file = folder.path().join("cpu/sandboxo/cpu.shares");
+            assert_eq!(fs::read_to_string(file).unwrap(), shares);
+        }
+        let threads = folder.path().join("pids/sandboxo/ab/pids.max");
+        assert_eq!(fs::read_to_string(threads).unwrap(), "1000");
     }
 }

@@ -8,6 +8,9 @@ use std::{
 
 use super::{CgroupError, GroupLimits, GroupUsage, Weight, read_named, read_number, write};
 
+/// A group's own, unless it is told otherwise.
+const WEIGHT: u64 = 100;
+const MAX_WEIGHT: u64 = 10_000;
 const NEEDED: [&str; 3] = ["memory", "cpu", "pids"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +36,9 @@ impl V2 {
         }
     }
 
-    /// Each group from the root to ours hands the controllers to those below.
-    pub(super) fn prepare(&self, threads: u64) -> Result<(), CgroupError> {
+    /// Each group from the root to ours hands the controllers to those below. All sandboxes
+    /// together weigh so much that another group of the host's gets about one of the processors.
+    pub(super) fn prepare(&self, threads: u64, processors: u64) -> Result<(), CgroupError> {
         fs::create_dir_all(&self.base).map_err(CgroupError::at(&self.base))?;
         let mut path = Vec::new();
         for folder in self.base.ancestors().take_while(|folder| folder.starts_with(&self.root)) {
@@ -45,7 +49,10 @@ impl V2 {
             let handed: Vec<_> = NEEDED.iter().map(|controller| format!("+{controller}")).collect();
             fs::write(&file, handed.join(" ")).map_err(CgroupError::at(&file))?;
         }
-        write(&self.base, "pids.max", threads).map_err(CgroupError::at(&self.base))
+        write(&self.base, "pids.max", threads).map_err(CgroupError::at(&self.base))?;
+        let above = self.base.parent().unwrap_or(&self.base);
+        let weight = (WEIGHT * processors).min(MAX_WEIGHT);
+        write(above, "cpu.weight", weight).map_err(CgroupError::at(above))
     }
 
     pub(super) fn create(&self, name: &str, limits: &GroupLimits) -> Result<(), CgroupError> {
@@ -79,7 +86,7 @@ impl V2 {
 
     pub(super) fn set_weight(&self, name: &str, weight: Weight) -> io::Result<()> {
         let weight = match weight {
-            Weight::Normal => 100,
+            Weight::Normal => WEIGHT,
             Weight::Background => 6,
         };
         write(&self.base.join(name), "cpu.weight", weight)
@@ -119,8 +126,10 @@ mod tests {
     fn controllers_are_handed_down_and_limits_written() {
         let (folder, mounts) = fake("cpuset cpu io memory pids\n");
         let v2 = V2::from_mounts(&mounts, Path::new("sandboxo/ab")).unwrap();
-        v2.prepare(1000).unwrap();
+        v2.prepare(1000, 4).unwrap();
         let base = folder.path().join("sandboxo/ab");
+        let above = folder.path().join("sandboxo/cpu.weight");
+        assert_eq!(fs::read_to_string(above).unwrap(), "400");
         assert_eq!(fs::read_to_string(base.join("pids.max")).unwrap(), "1000");
         for above in ["", "sandboxo", "sandboxo/ab"] {
             let file = folder.path().join(above).join("cgroup.subtree_control");
