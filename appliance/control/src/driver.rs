@@ -12,7 +12,13 @@ mod pause;
 mod reconcile;
 mod resume;
 
-use std::{collections::VecDeque, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    future::Future,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_model::{
@@ -30,7 +36,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use crate::{context::Context, index::Live, sandboxes::Birth};
+use crate::{checkpoints::Hold, context::Context, index::Live, sandboxes::Birth};
 
 pub(crate) use delivery::Delivered;
 use message::Mailbox;
@@ -86,7 +92,8 @@ impl Driver {
         driver.spawn();
     }
 
-    /// Commits a new sandbox, and delivers it.
+    /// Commits a new sandbox, and delivers it: where the record alone decides, at the same time.
+    /// Nobody hears of it before it is committed.
     pub(crate) fn begin(
         context: &Arc<Context>,
         record: Arc<SandboxRecord>,
@@ -95,22 +102,70 @@ impl Driver {
     ) {
         let mut driver = Self::new(context, Arc::clone(&record));
         drop(context.tasks.spawn("sandbox", |stop| async move {
-            let hold = match birth.commit(&driver.context, &record).await {
+            driver.rules_in_force = true;
+            let ahead = birth.is_certain();
+            if ahead {
+                // A zone that is compared with the records meanwhile has it for a reason.
+                driver.context.index.insert(Arc::clone(&driver.live));
+                driver.deliver();
+            }
+            let (committed, delivered) = driver.commit(birth, &record).await;
+            let hold = match committed {
                 Ok(hold) => hold,
                 Err(error) => {
                     if reply.send(Err(error)).is_err() { /* the caller has left */ }
+                    if ahead {
+                        driver.take_back().await;
+                    }
                     return;
                 }
             };
             crashpoint(Point::CreateCommitted);
-            driver.context.index.insert(Arc::clone(&driver.live));
+            if !ahead {
+                driver.context.index.insert(Arc::clone(&driver.live));
+                driver.deliver();
+            }
             drop(hold);
             driver.log(story::created(&record));
             if reply.send(Ok(Arc::clone(&driver.live))).is_err() { /* the create goes on */ }
-            driver.rules_in_force = true;
-            driver.deliver();
+            if let Some(delivered) = delivered {
+                driver.delivered(delivered).await;
+            }
             driver.run(stop).await;
         }));
+    }
+
+    /// And what the zone has answered by then, if it was asked.
+    async fn commit(
+        &mut self,
+        birth: Birth,
+        record: &Arc<SandboxRecord>,
+    ) -> (Result<Option<Hold>, crate::CreateError>, Option<Delivered>) {
+        let context = Arc::clone(&self.context);
+        let mut commit = pin!(birth.commit(&context, record));
+        let mut answer = None;
+        loop {
+            tokio::select! {
+                biased;
+                committed = &mut commit => return (committed, answer),
+                delivered = wait(&mut self.delivery) => {
+                    self.delivery = None;
+                    answer = Some(delivered);
+                }
+                Some(message) = self.mailbox.recv(), if self.deferred.len() < MAX_DEFERRED => {
+                    self.deferred.push_back(message);
+                }
+            }
+        }
+    }
+
+    /// What dies with this process is an orphan to the next one's comparison.
+    async fn take_back(mut self) {
+        self.delivery = None;
+        self.context.index.remove(&self.live);
+        drop(self.mailbox);
+        end::kill(&self.context, self.live.id).await;
+        end::acknowledge(&self.context, self.live.id).await;
     }
 
     fn new(context: &Arc<Context>, record: Arc<SandboxRecord>) -> Self {

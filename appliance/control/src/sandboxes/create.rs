@@ -31,6 +31,12 @@ pub(crate) struct Birth {
 }
 
 impl Birth {
+    /// Only the store can refuse it: no key that may be used up, nothing that may be gone but the
+    /// template itself.
+    pub(crate) fn is_certain(&self) -> bool {
+        self.hold.is_none() && self.idempotency.is_none()
+    }
+
     /// Everything or nothing.
     pub(crate) async fn commit(
         self,
@@ -127,7 +133,11 @@ impl Sandboxes {
                 Ok(used) => self.repeat(used, fingerprint).await,
                 Err(_not_a_repeat) => Err(error),
             },
-            Err(_stopping) => Err(CreateError::ZoneUnavailable),
+            Err(_stopping) if context.tasks.stop().is_cancelled() => {
+                Err(CreateError::ZoneUnavailable)
+            }
+            // The next driver takes it from here.
+            Err(_panicked) => Err(CreateError::Failed),
         }
     }
 

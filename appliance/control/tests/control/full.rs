@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use sandboxo_control::{CreateError, DeleteTemplateError, KillError, NetworkError, TimeoutError};
-use sandboxo_model::NetworkAsked;
+use sandboxo_control::{
+    CreateError, DeleteTemplateError, KillError, ListQuery, NetworkError, TimeoutError,
+};
+use sandboxo_model::{NetworkAsked, PhaseKind};
 use sandboxo_store::fake::FakeDisk;
 use sandboxo_zone_protocol::EndReason;
 
@@ -19,6 +21,12 @@ async fn what_must_be_written_is_refused_as_such_and_works_again() {
     disk.set_full(true);
     let created = sandboxes.create(world.team, new()).await;
     assert!(matches!(created, Err(CreateError::DiskFull)), "{created:?}");
+    // The zone was asked while the record was being written.
+    world.zone.wait_for(|zone| zone.running() == [id]).await;
+    let phases = [PhaseKind::Starting, PhaseKind::Running].into();
+    let all = ListQuery { phases, ..ListQuery::default() };
+    let known = sandboxes.list(world.team, all).await;
+    assert_eq!(known.unwrap().items.iter().map(|it| it.id).collect::<Vec<_>>(), [id]);
     let set = sandboxes.set_timeout(world.team, id, minute).await;
     assert!(matches!(set, Err(TimeoutError::DiskFull)), "{set:?}");
     let set = sandboxes.set_network(world.team, id, NetworkAsked::default(), Some(false)).await;
