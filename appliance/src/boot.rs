@@ -76,6 +76,7 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool, Arc<Loca
         instance: zone.instance.clone(),
         pool_size: zone.warm,
         blanks: zone.blanks,
+        freeze_after_seconds: config.zone.freeze_after_seconds,
         images: zone.state.join("images"),
         build: zone.build.clone(),
         keeper_build: Arc::new(String::new),
@@ -181,6 +182,10 @@ pub(crate) fn zone_config(config: &Config, state: &StateFolder) -> Result<ZoneCo
         registries: config.images.registries.clone(),
         pull_max_mib: config.images.max_mib,
         image_grace: IMAGE_GRACE,
+        freeze_after: match config.zone.freeze_after_seconds {
+            0 => None,
+            seconds => Some(Duration::from_secs(seconds)),
+        },
         start_timeout: START_TIMEOUT,
     })
 }

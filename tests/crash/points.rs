@@ -59,6 +59,18 @@ async fn die_at(world: &mut World, name: &str) -> Result<()> {
             world.appliance.order_death(&order)?;
             kill(&client, world.book.get_mut(&victim).context("it is known")?).await?;
         }
+        "freeze" => {
+            let victim = live(world, &key).await?;
+            if name == "freeze.waking" {
+                let lives = world.book.values().filter(|it| it.promise == Promise::Lives);
+                world.appliance.frozen(u64::try_from(lives.count())?).await?;
+            }
+            world.appliance.order_death(&order)?;
+            let victim = &world.book.get(&victim).context("it is known")?.sandbox;
+            if name == "freeze.waking" && client.run(victim, "true").await.is_ok() {
+                bail!("what wakes it dies before it is answered");
+            }
+        }
         // Asked for, and not answered: it runs, or it is paused.
         "pause" => {
             let victim = live(world, &key).await?;

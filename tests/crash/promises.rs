@@ -56,7 +56,9 @@ const NEVER: [&str; 5] = [
 
 impl World {
     pub(crate) async fn start(warm: u32) -> Result<Self> {
-        let appliance = Appliance::start(warm).await?;
+        // Whatever dies, some sandboxes are frozen meanwhile.
+        let freezing = json!({ "zone": { "freeze_after_seconds": 1 } });
+        let appliance = Appliance::start_set(warm, freezing).await?;
         let client = appliance.client.clone();
         let (book, buried) = (Book::new(), BTreeSet::new());
         Ok(Self { appliance, client, book, buried, heard: 0 })

@@ -8,6 +8,8 @@ mod contained;
 #[cfg(test)]
 mod field_reports;
 #[cfg(test)]
+mod frozen;
+#[cfg(test)]
 mod full_disk;
 #[cfg(test)]
 mod images;

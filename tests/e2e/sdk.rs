@@ -1,7 +1,7 @@
 //! The published SDKs against a real appliance: the scripts of tests/sdk.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -10,7 +10,7 @@ use sandboxo_tests::Appliance;
 
 use crate::tidy::root;
 
-fn run(command: &mut Command) -> Result<()> {
+pub(crate) fn run(command: &mut Command) -> Result<()> {
     let output = command.stdin(Stdio::null()).output()?;
     let (stdout, stderr) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -23,7 +23,7 @@ fn installed(
     name: &str,
     list: &Path,
     install: impl FnOnce(&Path) -> Result<()>,
-) -> Result<std::path::PathBuf> {
+) -> Result<PathBuf> {
     let folder = root().join("target/sdk").join(name);
     let (wanted, have) =
         (std::fs::read(list)?, std::fs::read(folder.join("installed")).unwrap_or_default());
@@ -35,32 +35,41 @@ fn installed(
     Ok(folder)
 }
 
-fn against<'a>(command: &'a mut Command, appliance: &Appliance) -> &'a mut Command {
+pub(crate) fn against<'a>(command: &'a mut Command, appliance: &Appliance) -> &'a mut Command {
     command
         .env("E2B_API_URL", &appliance.client.url)
         .env("E2B_SANDBOX_URL", &appliance.client.url)
         .env("E2B_API_KEY", &appliance.client.key)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn python() -> Result<()> {
-    let scripts = root().join("tests/sdk/python");
-    let list = scripts.join("requirements.txt");
+pub(crate) fn scripts() -> PathBuf {
+    root().join("tests/sdk")
+}
+
+/// `pytest` over a folder of scripts.
+pub(crate) fn pytest(folder: &str) -> Result<Command> {
+    let list = scripts().join("python/requirements.txt");
     let packages = installed("python", &list, |folder| {
         run(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
         run(Command::new(folder.join("bin/pip"))
             .args(["install", "--quiet", "--requirement"])
             .arg(&list))
     })?;
-    let appliance = Appliance::start(2).await?;
     let mut pytest = Command::new(packages.join("bin/pytest"));
-    pytest.args(["-q", "-p", "no:cacheprovider"]).arg(scripts);
+    pytest.args(["-q", "-p", "no:cacheprovider"]).arg(scripts().join(folder));
+    Ok(pytest)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python() -> Result<()> {
+    let mut pytest = pytest("python")?;
+    let appliance = Appliance::start(2).await?;
     run(against(&mut pytest, &appliance))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn javascript() -> Result<()> {
-    let scripts = root().join("tests/sdk/js");
+    let scripts = scripts().join("js");
     let packages = installed("js", &scripts.join("package-lock.json"), |folder| {
         for name in ["package.json", "package-lock.json"] {
             std::fs::copy(scripts.join(name), folder.join(name))?;

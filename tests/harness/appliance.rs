@@ -202,6 +202,18 @@ impl Appliance {
         .with_context(|| self.tail())
     }
 
+    /// Waits until so many sandboxes are frozen.
+    pub async fn frozen(&self, wanted: u64) -> Result<()> {
+        eventually(Duration::from_mins(1), || async {
+            let zone = self.zone().await?;
+            let frozen = zone.pointer("/capacity/frozen").and_then(Value::as_u64).unwrap_or(0);
+            ensure!(frozen == wanted, "{frozen} of {wanted} are frozen");
+            Ok(())
+        })
+        .await
+        .with_context(|| self.tail())
+    }
+
     pub async fn zone(&self) -> Result<Value> {
         Ok(self
             .client

@@ -265,6 +265,10 @@ async fn reach(
             }
         }
     }
+    // A frozen one does not greet.
+    if let Err(error) = holdings.group.set_frozen(false) {
+        lost("it is not let go on", &error);
+    }
     let Some(Ok(process)) = mark.map(Process::open) else {
         return Err(EndReason::Crashed);
     };

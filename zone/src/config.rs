@@ -42,6 +42,8 @@ pub struct ZoneConfig {
     pub image_grace: Duration,
     /// Where the zone's DNS forwarder asks; none: what the host uses.
     pub resolvers: Vec<SocketAddr>,
+    /// How long nobody uses a sandbox, and it is not at work, before it is frozen. `None`: never.
+    pub freeze_after: Option<Duration>,
     /// From a create's start until its agent answers.
     pub start_timeout: Duration,
 }

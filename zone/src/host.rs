@@ -25,6 +25,8 @@ pub(crate) struct Host {
     pub(crate) layout: Layout,
     pub(crate) limits: Limits,
     pub(crate) start_timeout: Duration,
+    /// `None`: sandboxes that nobody uses go on.
+    pub(crate) freeze_after: Option<Duration>,
     pub(crate) runsc: Runsc,
     pub(crate) cgroups: Cgroups,
     pub(crate) disks: Disks,

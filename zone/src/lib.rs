@@ -22,6 +22,7 @@ pub mod keeper;
 mod local;
 mod machine;
 pub mod network;
+mod notices;
 mod pool;
 mod process;
 mod programs;

@@ -9,14 +9,14 @@ use std::{
 };
 
 use async_trait::async_trait;
-use sandboxo_channel::{ChannelError, OpenError, Request, Response, Target};
+use sandboxo_channel::{ChannelError, OpenError, Target};
 use sandboxo_registry::Registries;
 use sandboxo_tasks::{Tasks, every};
 use sandboxo_zone_protocol::{
     AGENT_PORT, ByteStream, Capacity, Checkpoint, CheckpointId, Clock, ConnectError, CreateError,
-    ImageDigest, ImageInfo, ImportError, Kept, Measured, NetworkPolicy, Notice, Noticed, Origin,
-    PauseError, Pull, PullError, Pulled, Random, SandboxId, SandboxSpec, Shape, Started, Timestamp,
-    Zone, ZoneError, ZoneEvent, ZoneInfo,
+    ImageDigest, ImageInfo, ImportError, Kept, Measured, NetworkPolicy, Notice, Origin, PauseError,
+    Pull, PullError, Pulled, Random, SandboxId, SandboxSpec, Shape, Started, Timestamp, Zone,
+    ZoneError, ZoneEvent, ZoneInfo,
 };
 use tokio::{
     io::AsyncRead,
@@ -38,10 +38,11 @@ use crate::{
     keeper::{Keeper, KeeperConfig, KeeperError},
     machine::Processors,
     network::{Network, NetworkConfig, NetworkError},
+    notices,
     pool::{Pool, Sizes},
     programs::Programs,
     runsc::{ProbeError, Runsc, RuntimeFacts, kernel_release},
-    sandbox::{Shared, Task},
+    sandbox::{InUse, Shared, Task},
     selftest::{self, SelfTestError},
     slot,
 };
@@ -143,6 +144,7 @@ impl LocalZone {
         let host = Arc::new(Host {
             limits: config.limits,
             start_timeout: config.start_timeout,
+            freeze_after: config.freeze_after,
             disks: Disks::new(layout.disk_templates()),
             layout,
             runsc,
@@ -214,11 +216,13 @@ impl LocalZone {
 
     pub fn capacity(&self) -> Capacity {
         let memory = Memory::read().map_or(0, |memory| memory.available_mib);
+        let frozen = self.shared.sandboxes.lock().values().filter(|it| it.is_frozen()).count();
         Capacity {
             running: u32::try_from(self.shared.sandboxes.lock().len()).unwrap_or(u32::MAX),
             limit: self.config.limits.sandboxes,
             warm: self.shared.pool.ready(),
             blanks: self.shared.pool.blanks(),
+            frozen: u32::try_from(frozen).unwrap_or(u32::MAX),
             free_memory_mib: memory,
             free_disk_mib: disk::free_mib(&self.config.state).unwrap_or(0),
         }
@@ -316,11 +320,16 @@ impl Zone for LocalZone {
     }
 
     async fn notices(&self, id: SandboxId) -> Result<Vec<Notice>, ZoneError> {
-        let end = self.handle(id).and_then(|handle| handle.end()).ok_or(ZoneError::NotFound)?;
-        match end.request(Request::Notices).await {
-            Ok(Response::Notices(notices)) => Ok(notices.into_iter().map(notice).collect()),
-            // An agent of an earlier version keeps none.
-            Ok(_) => Ok(Vec::new()),
+        let handle = self.handle(id).ok_or(ZoneError::NotFound)?;
+        let (end, freezer) = handle.end().ok_or(ZoneError::NotFound)?;
+        let mut kept = freezer.take_notices();
+        // A frozen one has told all when it was frozen.
+        let Some(_use) = freezer.enter_quietly() else { return Ok(kept) };
+        match notices::fetch(&end).await {
+            Ok(told) => {
+                kept.extend(told);
+                Ok(kept)
+            }
             Err(ChannelError::Lost) => Err(ZoneError::NotFound),
             Err(error) => Err(ZoneError::Internal(Box::new(error))),
         }
@@ -328,10 +337,11 @@ impl Zone for LocalZone {
 
     async fn connect(&self, id: SandboxId, port: u16) -> Result<Box<dyn ByteStream>, ConnectError> {
         let handle = self.handle(id).ok_or(ConnectError::NotFound)?;
-        let end = handle.end().ok_or(ConnectError::NotFound)?;
+        let (end, freezer) = handle.end().ok_or(ConnectError::NotFound)?;
+        let used = freezer.enter();
         let target = if port == AGENT_PORT { Target::Agent } else { Target::Port(port) };
         match end.open(target).await {
-            Ok(stream) => Ok(Box::new(stream)),
+            Ok(stream) => Ok(Box::new(InUse::new(stream, used))),
             Err(OpenError::PortClosed) => Err(ConnectError::PortClosed(port)),
             Err(OpenError::TooMany) => Err(ConnectError::TooMany),
             Err(OpenError::Lost) => Err(ConnectError::AgentLost),
@@ -388,19 +398,6 @@ async fn upgrade(keeper: &Keeper) {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(keeper = before, error, "the keeper goes on as the program that it is");
         }
-    }
-}
-
-fn notice(told: sandboxo_channel::Notice) -> Notice {
-    use sandboxo_channel::Noticed as Told;
-    let sandboxo_channel::Notice { at_ms, what } = told;
-    Notice {
-        at: Timestamp::from_millisecond(at_ms).unwrap_or_default(),
-        what: match what {
-            Told::Started { pid, command } => Noticed::Started { pid, command },
-            Told::Ended { pid, exit_code, status } => Noticed::Ended { pid, exit_code, status },
-            Told::Missed { count } => Noticed::Missed { count },
-        },
     }
 }
 

@@ -4,6 +4,7 @@
 //! they are looked at is that of the `select!`: who stops the zone leaves the sandbox as it is,
 //! who kills it comes before anything that it may be doing.
 
+mod freeze;
 mod living;
 mod pause;
 
@@ -20,7 +21,7 @@ use sandboxo_zone_protocol::{
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use crate::{
@@ -33,6 +34,7 @@ use crate::{
     slot::ClaimRecord,
 };
 
+pub(crate) use freeze::{Freezer, InUse};
 use living::Living;
 use pause::{Failed, Overdue};
 
@@ -83,7 +85,7 @@ impl Kill {
 #[derive(Clone)]
 pub(crate) enum Life {
     Starting,
-    Live { started: Started, end: ZoneEnd },
+    Live { started: Started, end: ZoneEnd, freezer: Arc<Freezer> },
     Failed(Arc<CreateError>),
     Ended,
 }
@@ -131,11 +133,15 @@ impl Handle {
     }
 
     /// The way to its agent, while it lives.
-    pub(crate) fn end(&self) -> Option<ZoneEnd> {
+    pub(crate) fn end(&self) -> Option<(ZoneEnd, Arc<Freezer>)> {
         match &*self.life.borrow() {
-            Life::Live { end, .. } => Some(end.clone()),
+            Life::Live { end, freezer, .. } => Some((end.clone(), freezer.clone())),
             Life::Starting | Life::Failed(_) | Life::Ended => None,
         }
+    }
+
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.end().is_some_and(|(_, freezer)| freezer.is_frozen())
     }
 
     pub(crate) async fn set_deadline(&self, deadline: Timestamp) -> Result<(), ZoneError> {
@@ -368,15 +374,21 @@ impl Task {
         });
         crashpoint(Point::ClaimListed);
         let end = connected.end.clone();
-        self.life.send_replace(Life::Live { started, end });
+        let freezer = connected.freezer();
+        self.life.send_replace(Life::Live { started, end, freezer: freezer.clone() });
         tracing::info!(sandbox.id = %self.id, warm = started.warm, "sandbox started");
         let mut living = Living {
+            freezer,
             cpu: connected.holdings.group.usage().ok().map(|usage| (Instant::now(), usage)),
             connected,
             claim,
         };
         match self.watch(&mut living, &stop).await {
-            Over::ZoneStops => living.connected.leave(),
+            Over::ZoneStops => {
+                // Nobody would let it go on.
+                let _use = living.freezer.enter();
+                living.connected.leave();
+            }
             Over::Ended(reason, reply) => {
                 self.end(living, reason).await;
                 if let Some(reply) = reply {
@@ -408,6 +420,8 @@ impl Task {
     async fn watch(&mut self, living: &mut Living, stop: &Stop) -> Over {
         let mut standing = self.shared.host.keeper.standing();
         let mut overdue = Overdue::default();
+        let freeze_after = self.shared.host.freeze_after;
+        let mut look_at = Instant::now();
         loop {
             self.under_way = None;
             let left = overdue.wait(living.time_left(self.shared.host.clock.now()));
@@ -440,6 +454,10 @@ impl Task {
                     if let Some(over) = self.obey(living, command).await {
                         return over;
                     }
+                }
+                () = sleep_until(look_at), if freeze_after.is_some() => {
+                    let after = freeze_after.unwrap_or(LOOK_AT_CLOCK);
+                    look_at = Instant::now() + self.look(living, after).await;
                 }
                 () = sleep(left.min(LOOK_AT_CLOCK)) => {
                     if living.time_left(self.shared.host.clock.now()).is_zero()
@@ -475,6 +493,8 @@ impl Task {
     }
 
     fn refresh(&self, living: &mut Living) -> Result<(), BringUpError> {
+        // It answers a greeting.
+        let _use = living.freezer.enter();
         let connected = &mut living.connected;
         if connected.refresh()? {
             self.life.send_modify(|life| {

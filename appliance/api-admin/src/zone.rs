@@ -16,6 +16,8 @@ pub struct ZoneFacts {
     /// How many sandboxes it keeps ready.
     pub pool_size: u32,
     pub blanks: u32,
+    /// How long nobody uses a sandbox before it is frozen; 0: never.
+    pub freeze_after_seconds: u64,
     /// The folder with its images.
     pub images: std::path::PathBuf,
     /// Which program the appliance is.
@@ -34,6 +36,7 @@ pub(crate) struct View {
     instance: String,
     pool_size: u32,
     blanks: u32,
+    freeze_after_seconds: u64,
     images: std::path::PathBuf,
     build: String,
     keeper_build: String,
@@ -49,6 +52,7 @@ struct CapacityView {
     limit: u32,
     warm: u32,
     blanks: u32,
+    frozen: u32,
     free_memory_mib: u64,
     free_disk_mib: u64,
 }
@@ -58,8 +62,15 @@ pub(crate) async fn show(
     _operator: Operator,
 ) -> Result<Json<View>, AdminError> {
     let status = surface.control.zones.list().into_iter().next().ok_or(AdminError::Unavailable)?;
-    let ZoneFacts { instance, pool_size, blanks, images, build, keeper_build } =
-        (*surface.zone).clone();
+    let ZoneFacts {
+        instance,
+        pool_size,
+        blanks,
+        freeze_after_seconds,
+        images,
+        build,
+        keeper_build,
+    } = (*surface.zone).clone();
     Ok(Json(View {
         name: status.info.name.to_string(),
         region: status.info.region.to_string(),
@@ -68,14 +79,24 @@ pub(crate) async fn show(
         instance,
         pool_size,
         blanks,
+        freeze_after_seconds,
         images,
         build,
         keeper_build: keeper_build(),
         capacity: status.capacity.map(|(capacity, told_at)| {
-            let Capacity { running, limit, warm, blanks, free_memory_mib, free_disk_mib } =
+            let Capacity { running, limit, warm, blanks, frozen, free_memory_mib, free_disk_mib } =
                 capacity;
             let told_at = told_at.to_string();
-            CapacityView { told_at, running, limit, warm, blanks, free_memory_mib, free_disk_mib }
+            CapacityView {
+                told_at,
+                running,
+                limit,
+                warm,
+                blanks,
+                frozen,
+                free_memory_mib,
+                free_disk_mib,
+            }
         }),
     }))
 }

@@ -29,7 +29,7 @@ use stats::{Stats, rounded};
 
 const ECHO: [&str; 4] = ["/bin/bash", "-l", "-c", "echo hi"];
 const TRUE: [&str; 4] = ["/bin/bash", "-l", "-c", "true"];
-/// How long the pool may take to fill.
+/// How long the pool may take to fill, and sandboxes to freeze.
 const WARM: Duration = Duration::from_mins(2);
 
 #[derive(Debug, clap::Args)]
@@ -285,23 +285,8 @@ impl Bench {
         }
     }
 
-    /// Waits for the level, not for a time, and for a report that is not older than the call.
     async fn full(&self) -> Result<()> {
-        let until = Instant::now() + WARM;
-        let mut before = None;
-        loop {
-            let zone = self.target.admin_get("/zone").await?;
-            let warm = zone.pointer("/capacity/warm").and_then(Value::as_u64).unwrap_or(0);
-            let told_at = zone.pointer("/capacity/toldAt").and_then(Value::as_str);
-            let before = before.get_or_insert_with(|| told_at.map(str::to_owned));
-            if warm >= self.pool && told_at != before.as_deref() {
-                return Ok(());
-            }
-            if Instant::now() > until {
-                bail!("the pool holds {warm} of {} after {WARM:?}", self.pool);
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        level(&self.target, "/capacity/warm", self.pool).await
     }
 }
 
@@ -350,6 +335,25 @@ async fn run(agent: &Agent, command: &[&str], until: Until) -> Result<(Instant, 
         }
     }
     started.zip(came).with_context(|| format!("{command:?} said nothing"))
+}
+
+/// Waits for the level, not for a time, and for a report that is not older than the call.
+async fn level(target: &Target, field: &str, wanted: u64) -> Result<()> {
+    let until = Instant::now() + WARM;
+    let mut before = None;
+    loop {
+        let zone = target.admin_get("/zone").await?;
+        let now = zone.pointer(field).and_then(Value::as_u64).unwrap_or(0);
+        let told_at = zone.pointer("/capacity/toldAt").and_then(Value::as_str);
+        let before = before.get_or_insert_with(|| told_at.map(str::to_owned));
+        if now >= wanted && told_at != before.as_deref() {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            bail!("{field} is {now} and not {wanted} after {WARM:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// `MemAvailable` in KiB once it stands still: two readings a second apart within 1 MiB.

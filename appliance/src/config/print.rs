@@ -16,7 +16,7 @@ pub(crate) fn print(config: &Config) -> Value {
         domain,
         region,
         token,
-        zone: ZoneSection { name, runsc, agent, resolvers },
+        zone: ZoneSection { name, runsc, agent, resolvers, freeze_after_seconds },
         pool: Pool { size, blanks },
         limits: Limits { sandboxes, memory_reserve_mib, memory_overcommit, disk_reserve_mib },
         images: Images { registries, max_mib: image_max_mib },
@@ -36,6 +36,7 @@ pub(crate) fn print(config: &Config) -> Value {
             "runsc": runsc,
             "agent": agent,
             "resolvers": resolvers.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "freeze_after_seconds": freeze_after_seconds,
         },
         "pool": { "size": size, "blanks": blanks },
         "limits": {

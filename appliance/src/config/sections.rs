@@ -22,6 +22,8 @@ pub(crate) struct ZoneSection {
     pub(crate) agent: Option<PathBuf>,
     /// Who answers the sandboxes' DNS questions. Empty: the host's own resolvers.
     pub(crate) resolvers: Vec<Resolver>,
+    /// How long nobody uses a sandbox before it is frozen; 0: never.
+    pub(crate) freeze_after_seconds: u64,
 }
 
 /// An address, with a port if it is not 53.
@@ -138,6 +140,7 @@ pub(crate) fn zone(top: &mut Reader<'_>) -> ZoneSection {
         resolvers: section
             .list("resolvers", "an IP address, perhaps with a port")
             .unwrap_or_default(),
+        freeze_after_seconds: section.number("freeze_after_seconds", 0..=86_400).unwrap_or(0),
     };
     section.finish();
     zone

@@ -69,6 +69,8 @@ points! {
     TimeoutRecorded = "timeout.recorded",
     TimeoutWritten = "timeout.written",
     TimeoutDue = "timeout.due",
+    FreezeFrozen = "freeze.frozen",
+    FreezeWaking = "freeze.waking",
     CheckpointBegun = "pause.begun",
     CheckpointMarked = "pause.slot-marked",
     CheckpointSaved = "pause.saved",

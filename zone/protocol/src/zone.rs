@@ -90,6 +90,9 @@ pub struct Capacity {
     /// Made and not started, for what is restored.
     #[serde(default)]
     pub blanks: u32,
+    /// Of those that run: stopped where they are, since nobody uses them.
+    #[serde(default)]
+    pub frozen: u32,
     pub free_memory_mib: u64,
     pub free_disk_mib: u64,
 }

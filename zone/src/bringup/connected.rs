@@ -1,6 +1,6 @@
 //! A sandbox whose agent has greeted, and what is asked of it before it is somebody's.
 
-use std::os::fd::OwnedFd;
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use sandboxo_channel::{ChannelError, Claim, Request, Response, ZoneEnd, attach};
 use sandboxo_crashpoint::{Point, crashpoint};
@@ -14,6 +14,7 @@ use crate::{
     cgroup::Weight,
     host::Host,
     process::Process,
+    sandbox::Freezer,
     slot::{ClaimRecord, RestoreRecord, Slot},
 };
 
@@ -31,6 +32,10 @@ pub(crate) struct Connected {
 impl Connected {
     pub(crate) fn shape(&self) -> Shape {
         self.holdings.slot.shape
+    }
+
+    pub(crate) fn freezer(&self) -> Arc<Freezer> {
+        Freezer::new(self.holdings.group.clone(), self.shape().platform)
     }
 
     pub(crate) fn is_alive(&self) -> bool {

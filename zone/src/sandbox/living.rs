@@ -1,14 +1,15 @@
 //! One that runs: what is measured and changed of it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use sandboxo_zone_protocol::{EndReason, Measured, NetworkPolicy, Timestamp, ZoneError};
 use tokio::time::Instant;
 
-use super::internal;
+use super::{Freezer, internal};
 use crate::{bringup::Connected, cgroup::GroupUsage, disk, slot::ClaimRecord};
 
 pub(super) struct Living {
+    pub(super) freezer: Arc<Freezer>,
     pub(super) connected: Connected,
     pub(super) claim: ClaimRecord,
     /// When processor time was read last, and what it was.

@@ -101,6 +101,7 @@ impl Task {
         is_pause: bool,
     ) -> Result<Description, Failed> {
         let host = self.shared.host.clone();
+        let _use = living.freezer.enter();
         self.under_way = host.checkpoints.enter();
         if self.under_way.is_none() {
             return Err(Failed::Refused(PauseError::Busy));
@@ -365,10 +366,11 @@ impl Task {
         next.resumed(living.claim.clone()).await?;
         let before = std::mem::replace(&mut living.connected, next);
         living.cpu = None;
-        let end = living.connected.end.clone();
+        living.freezer = living.connected.freezer();
+        let (end, freezer) = (living.connected.end.clone(), living.freezer.clone());
         self.life.send_modify(|life| {
-            if let Life::Live { end: known, .. } = life {
-                *known = end;
+            if let Life::Live { end: known, freezer: used, .. } = life {
+                (*known, *used) = (end, freezer);
             }
         });
         self.finish(before).await;

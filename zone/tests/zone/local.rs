@@ -3,6 +3,7 @@
 mod blanks;
 mod contained;
 mod faults;
+mod freeze;
 mod images;
 mod killed;
 mod life;

@@ -74,6 +74,7 @@ impl World {
             instance: "0a1b2c".into(),
             pool_size: 4,
             blanks: 2,
+            freeze_after_seconds: 60,
             images: "/state/zone/images".into(),
             build: "1-new".into(),
             keeper_build: Arc::new(|| "1-old".to_owned()),

@@ -1,6 +1,8 @@
 //! `bench lifecycle`: pauses, resumes, snapshots and forks of sandboxes that hold memory, as a
 //! client asks for them, beside runsc's own checkpoint and restore in the same run.
 
+mod frozen;
+
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
@@ -47,6 +49,9 @@ pub(crate) struct Lifecycle {
     /// How many are resumed at once, without memory of their own; 0 leaves it out
     #[arg(long, default_value_t = 20)]
     at_once: u32,
+    /// How many are frozen and woken, one after another; 0 leaves it out
+    #[arg(long, default_value_t = 0)]
+    frozen: u32,
     /// What to create
     #[arg(long, default_value = "base")]
     template: String,
@@ -73,6 +78,10 @@ struct Bench {
     bare: Bare,
     /// How many blanks wait while something can be restored.
     blanks: u64,
+    /// How many the pool holds when it is full.
+    pool: u64,
+    /// In seconds; 0: never.
+    freeze_after: u64,
     runsc: PathBuf,
     made: parking_lot::Mutex<Vec<String>>,
 }
@@ -101,8 +110,11 @@ impl Bench {
         let runsc = programs::runsc(&config)?;
         let bare = Bare::new(&runsc, &config.state, &rootfs)?;
         // An appliance of an earlier version has none.
-        let blanks = zone.get("blanks").and_then(Value::as_u64).unwrap_or(0);
-        Ok(Self { target, ask, bare, blanks, runsc, made: parking_lot::Mutex::default() })
+        let number = |field: &str| zone.get(field).and_then(Value::as_u64).unwrap_or(0);
+        let (blanks, pool) = (number("blanks"), number("poolSize"));
+        let freeze_after = number("freezeAfterSeconds");
+        let made = parking_lot::Mutex::default();
+        Ok(Self { target, ask, bare, blanks, pool, freeze_after, runsc, made })
     }
 
     async fn run(&self) -> Result<Value> {
@@ -119,6 +131,9 @@ impl Bench {
         put("sizes", sizes.into());
         if self.ask.at_once > 0 {
             put("resumes_at_once", self.at_once().await?);
+        }
+        if self.ask.frozen > 0 {
+            put("frozen", self.frozen().await?);
         }
         Ok(Value::Object(result))
     }
@@ -348,7 +363,20 @@ fn summary(result: &Value) -> String {
     let at_once = result.get("resumes_at_once");
     let count = at_once.and_then(|stats| stats.get("n")).and_then(Value::as_u64).unwrap_or(0);
     row(format!("{count} resumes at once"), at_once, None);
-    output::table(["MILLISECONDS", "MEDIAN", "P99", "N", "TO RUNSC"], &shown)
+    let frozen = result.get("frozen");
+    for (what, key) in [
+        ("request to a frozen one", "/request/frozen"),
+        ("the same again", "/request/awake"),
+        ("command in a frozen one", "/command/frozen"),
+        ("the same again", "/command/awake"),
+    ] {
+        row(what.to_owned(), frozen.and_then(|frozen| frozen.pointer(key)), None);
+    }
+    let weight = frozen.and_then(|frozen| frozen.get("mib_each")).and_then(Value::as_f64);
+    let weight = weight.map(|mib| format!("a frozen one holds {mib:.1} MiB\n"));
+    let mut text = output::table(["MILLISECONDS", "MEDIAN", "P99", "N", "TO RUNSC"], &shown);
+    text.push_str(&weight.unwrap_or_default());
+    text
 }
 
 #[cfg(test)]

@@ -425,6 +425,7 @@ impl State {
             limit: self.limit,
             warm: 0,
             blanks: 0,
+            frozen: 0,
             free_memory_mib: 8192,
             free_disk_mib: 65_536,
         }

@@ -80,6 +80,7 @@ impl World {
             pull_max_mib: 1024,
             image_grace: Duration::from_mins(10),
             resolvers: Vec::new(),
+            freeze_after: None,
             start_timeout: Duration::from_secs(20),
         };
         Self { config, tasks: Tasks::new(), zone: None, dir }
