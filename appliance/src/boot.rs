@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sandboxo_api_admin::ZoneFacts;
 use sandboxo_api_e2b::RateLimits;
-use sandboxo_control::{Control, ControlConfig};
+use sandboxo_control::{Builds, Control, ControlConfig};
 use sandboxo_front_door::{Domains, FrontDoor, FrontDoorConfig, ServeConfig, Site};
 use sandboxo_spool::{Bounds, Spool};
 use sandboxo_store::Store;
@@ -41,12 +41,24 @@ pub(crate) async fn serve(config: Config) -> Result<End> {
     raise_open_files();
     let mut signals = Signals::listen().context("listen for signals")?;
     let tasks = Tasks::new();
-    let (store, spool, zone) = tokio::select! {
+    let Started { store, spool, zone, builds } = tokio::select! {
         started = start(&config, &tasks) => started?,
         () = signals.next() => return Ok(End::Asked),
     };
     shutdown::notify("READY=1");
-    let end = shutdown::run(&mut signals, &tasks, zone.drain()).await;
+    let drained = async {
+        // A build may be what something crashed of.
+        if !tasks.stop().is_cancelled()
+            && let Err(error) = builds.set_aside().await
+        {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "this end counts as an attempt of the builds that it cuts off"
+            );
+        }
+        zone.drain().await;
+    };
+    let end = shutdown::run(&mut signals, &tasks, drained).await;
     // Last, so that what the others wrote on their way out is on the disk.
     spool.close().await;
     store.close().await;
@@ -62,8 +74,16 @@ fn raise_open_files() {
     }
 }
 
+/// What has to come to its end in order.
+struct Started {
+    store: Store,
+    spool: Spool,
+    zone: Arc<LocalZone>,
+    builds: Builds,
+}
+
 /// Each line needs the ones above it. What fails here, fails before anything was served.
-async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool, Arc<LocalZone>)> {
+async fn start(config: &Config, tasks: &Tasks) -> Result<Started> {
     let state = StateFolder::at(&config.state);
     state.make()?;
     let store = Store::open(state.root()).context("open the records")?;
@@ -90,6 +110,7 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool, Arc<Loca
     let control = ControlConfig {
         starts_at_once: starts_at_once(),
         uploads: state.uploads(),
+        uploads_reserve: config.limits.disk_reserve_mib << 20,
         ..ControlConfig::default()
     };
     let control = Control::start(
@@ -110,6 +131,7 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool, Arc<Loca
     };
     first_key(&control, &state).await?;
 
+    let builds = control.builds.clone();
     listen(config, listener, control, token, facts, tasks);
     let url = format!("http://{address}");
     state.write_address(&url).context("write down the address")?;
@@ -119,7 +141,7 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<(Store, Spool, Arc<Loca
         version = env!("CARGO_PKG_VERSION"),
         "serving the E2B surface, the admin surface and the data plane"
     );
-    Ok((store, spool, zone))
+    Ok(Started { store, spool, zone, builds })
 }
 
 fn bounds(config: &Config) -> Bounds {

@@ -69,8 +69,17 @@ async fn python() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn javascript() -> Result<()> {
-    let scripts = scripts().join("js");
-    let packages = installed("js", &scripts.join("package-lock.json"), |folder| {
+    node("js", "e2b.test.mjs").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn command_line() -> Result<()> {
+    node("cli", "cli.test.mjs").await
+}
+
+async fn node(name: &str, script: &str) -> Result<()> {
+    let scripts = scripts().join(name);
+    let packages = installed(name, &scripts.join("package-lock.json"), |folder| {
         for name in ["package.json", "package-lock.json"] {
             std::fs::copy(scripts.join(name), folder.join(name))?;
         }
@@ -79,9 +88,9 @@ async fn javascript() -> Result<()> {
             .current_dir(folder))
     })?;
     // Node looks for packages beside the script.
-    std::fs::copy(scripts.join("e2b.test.mjs"), packages.join("e2b.test.mjs"))?;
+    std::fs::copy(scripts.join(script), packages.join(script))?;
     let appliance = Appliance::start(2).await?;
     let mut node = Command::new("node");
-    node.args(["--test", "e2b.test.mjs"]).current_dir(&packages);
+    node.args(["--test", script]).current_dir(&packages);
     run(against(&mut node, &appliance))
 }

@@ -131,7 +131,7 @@ fn built_view(surface: &Surface, record: &SnapshotRecord) -> Option<View> {
         id: record.id.to_string(),
         team: team.map(|team| team.name.clone()).unwrap_or_default(),
         name: record.name.as_ref().map(ToString::to_string).unwrap_or_default(),
-        public: false,
+        public: record.public,
         image: build.image.to_string(),
         size_bytes: None,
         image_names: Vec::new(),

@@ -3,14 +3,13 @@
 
 use axum::{
     Router,
-    routing::{any, get, patch},
+    routing::{any, get},
 };
 
 use crate::{Surface, error::not_offered};
 
 pub(crate) fn router() -> Router<Surface> {
     Router::new()
-        .route("/v2/templates/{id}", patch(not_offered))
         .route("/volumes", any(not_offered))
         .route("/volumes/{*rest}", any(not_offered))
         .route("/volumecontent/{*rest}", any(not_offered))

@@ -9,8 +9,9 @@ use axum::{
 };
 use sandboxo_control::{
     BuildStatusError, CheckpointError, CreateError, DeleteSnapshotError, DeleteTemplateError,
-    ForkError, HistoryError, KillError, ListError, NetworkError, PauseError, RequestBuildError,
-    ResumeError, SnapshotError, StartBuildError, TagError, TimeoutError, UploadError,
+    ForkError, HistoryError, KillError, ListError, NetworkError, PauseError, PublishError,
+    RequestBuildError, ResumeError, SnapshotError, StartBuildError, TagError, TimeoutError,
+    UploadError,
 };
 use sandboxo_model::{Field, Invalid};
 use serde::Serialize;
@@ -368,6 +369,17 @@ impl From<DeleteTemplateError> for ApiError {
     }
 }
 
+impl From<PublishError> for ApiError {
+    fn from(error: PublishError) -> Self {
+        let message = error.to_string();
+        match error {
+            PublishError::NotFound(_) => Self::NotFound(message),
+            PublishError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            PublishError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
 impl From<RequestBuildError> for ApiError {
     fn from(error: RequestBuildError) -> Self {
         let message = error.to_string();
@@ -409,7 +421,7 @@ impl From<UploadError> for ApiError {
         let message = error.to_string();
         match error {
             UploadError::BadLink => Self::Forbidden(message),
-            UploadError::TooLarge => Self::TooLarge(message),
+            UploadError::TooLarge | UploadError::TooMuch { .. } => Self::TooLarge(message),
             UploadError::Cut(_) => Self::Invalid(message),
             UploadError::DiskFull => Self::Unable { message, error_code: "disk_full" },
             UploadError::Write(source) => Self::Internal(source.into()),

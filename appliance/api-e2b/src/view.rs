@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sandboxo_control::Metrics;
 use sandboxo_model::{
-    Lifecycle, NetworkAsked, Phase, SandboxRecord, SnapshotRecord, Standing, TemplateRecord,
-    TemplateRef, TemplateUse, resources,
+    BuildPhase, BuildRecord, Lifecycle, NetworkAsked, Phase, SandboxRecord, SnapshotRecord,
+    Standing, TemplateRecord, TemplateRef, TemplateUse, resources,
 };
 use sandboxo_zone_protocol::{BuildId, Kept, Measured, OnDeadline, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -340,18 +340,26 @@ impl Template {
 impl Template {
     /// One that builds make. The version that clients get who name no tag speaks for it, or the
     /// newest.
-    pub(crate) fn built(record: &SnapshotRecord, full_name: String) -> Self {
+    pub(crate) fn built(
+        record: &SnapshotRecord,
+        full_name: String,
+        attempt: Option<&BuildRecord>,
+    ) -> Self {
         let newest = record.builds.values().max_by_key(|build| build.at);
         let shown = record.builds.get(TemplateRef::DEFAULT_TAG).or(newest);
         let resources = shown.map_or(resources::DEFAULT, |build| build.resources);
         let builds: BTreeSet<_> = record.builds.values().map(|build| build.id).collect();
         Self {
             template_id: record.id.to_string(),
-            build_id: shown.map_or(BuildId::NIL, |build| build.id).to_string(),
+            build_id: shown
+                .map(|build| build.id)
+                .or_else(|| attempt.map(|build| build.id))
+                .unwrap_or(BuildId::NIL)
+                .to_string(),
             cpu_count: resources.vcpus,
             memory_mb: resources.memory_mib,
             disk_size_mb: resources.disk_mib,
-            public: false,
+            public: record.public,
             aliases: record.name.iter().map(ToString::to_string).collect(),
             names: vec![full_name],
             created_at: record.created_at,
@@ -361,7 +369,13 @@ impl Template {
             spawn_count: 0,
             build_count: u32::try_from(builds.len()).unwrap_or(u32::MAX),
             envd_version: ENVD_VERSION,
-            build_status: if shown.is_some() { "ready" } else { "building" },
+            build_status: match (shown, attempt.map(|build| &build.phase)) {
+                (Some(_), _) | (None, Some(BuildPhase::Ready { .. })) => "ready",
+                (None, Some(BuildPhase::Waiting)) => "waiting",
+                (None, Some(BuildPhase::Building { .. })) => "building",
+                // Also where none is kept any more: there won't be one.
+                (None, Some(BuildPhase::Failed { .. }) | None) => "error",
+            },
         }
     }
 }
@@ -406,6 +420,11 @@ impl TemplateWithBuilds {
         };
         Self { template, builds: [build] }
     }
+}
+
+#[derive(Serialize)]
+pub(crate) struct PublishedTemplate {
+    pub(crate) names: Vec<String>,
 }
 
 #[derive(Serialize)]

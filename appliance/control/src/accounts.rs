@@ -190,14 +190,19 @@ impl Accounts {
     /// A team's own before public ones.
     pub(crate) fn source(&self, team: TeamId, text: &str) -> Option<Source> {
         let template = self.resolve(team, text);
-        if template.as_ref().is_none_or(|it| it.team != team)
-            && let Some((snapshot, tag)) = self.snapshot(team, text)
-            && let Some(build) = snapshot.builds.get(&tag)
-        {
-            let base = build.base(snapshot.id);
-            return Some(Source::Snapshot { checkpoint: build.checkpoint, base });
+        if template.as_ref().is_some_and(|it| it.team == team) {
+            return template.map(Source::Template);
         }
-        template.map(Source::Template)
+        let snapshot = self.snapshot(team, text).and_then(|(snapshot, tag)| {
+            let build = snapshot.builds.get(&tag)?;
+            let base = build.base(snapshot.id);
+            Some((snapshot.team, Source::Snapshot { checkpoint: build.checkpoint, base }))
+        });
+        match (template, snapshot) {
+            (Some(template), Some((owner, _))) if owner != team => Some(Source::Template(template)),
+            (_, Some((_, snapshot))) => Some(snapshot),
+            (template, None) => template.map(Source::Template),
+        }
     }
 
     pub(crate) fn images(&self) -> BTreeSet<ImageDigest> {

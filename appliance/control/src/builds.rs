@@ -230,6 +230,7 @@ impl Builds {
                             id: fresh,
                             kind: SnapshotKind::Built,
                             team,
+                            public: false,
                             name: Some(name),
                             builds: BTreeMap::new(),
                             created_at: now,
@@ -289,6 +290,21 @@ impl Builds {
             Ok(())
         };
         self.context.to_the_end("start build", work).await
+    }
+
+    /// The newest build of each of the team's templates, as far as they are kept.
+    pub async fn newest(
+        &self,
+        team: TeamId,
+    ) -> Result<BTreeMap<TemplateId, BuildRecord>, BuildStatusError> {
+        let read = self.context.store.read(|tx| tx.all::<BuildRecord>());
+        let mut newest = BTreeMap::new();
+        let mut own: Vec<_> = read.await?.into_iter().filter(|it| it.team == team).collect();
+        own.sort_by_key(|it| (it.created_at, it.id));
+        for build in own {
+            newest.insert(build.template, build);
+        }
+        Ok(newest)
     }
 
     /// Lines from `offset` on, `limit` of them at most.
@@ -488,6 +504,23 @@ impl Builds {
         for checkpoint in stale {
             context.discard_later(checkpoint, None);
         }
+    }
+
+    /// Before an orderly end: what it cuts off begins anew, and that was no attempt.
+    pub async fn set_aside(&self) -> Result<(), StoreError> {
+        let live: BTreeSet<BuildId> = self.state.live.lock().keys().copied().collect();
+        let write = self.context.store.write(move |tx| {
+            for id in live {
+                let Some(record) = tx.get::<BuildRecord>(&id)? else { continue };
+                if let BuildPhase::Building { recipe, attempt } = record.phase.clone() {
+                    let attempt = attempt.saturating_sub(1);
+                    let phase = BuildPhase::Building { recipe, attempt };
+                    tx.put(&BuildRecord { phase, ..record });
+                }
+            }
+            Ok(())
+        });
+        write.await
     }
 
     /// What an earlier process has left: its sandboxes end, and its builds begin anew, but not

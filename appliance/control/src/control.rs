@@ -11,9 +11,16 @@ use sandboxo_zone_protocol::{Clock, Random, Region, Zone, ZoneCode};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
-    Builds, Keys, Sandboxes, Snapshots, Templates, Zones, accounts::Accounts, builds::Uploads,
-    checkpoints::Checkpoints, context::Context, driver::Driver, index::Index, loops,
-    starts::Starts, zones::Link,
+    Builds, Keys, Sandboxes, Snapshots, Templates, Zones,
+    accounts::Accounts,
+    builds::{MAX_UPLOAD_BYTES, Uploads},
+    checkpoints::Checkpoints,
+    context::Context,
+    driver::Driver,
+    index::Index,
+    loops,
+    starts::Starts,
+    zones::Link,
 };
 
 /// A cheap clone of one thing.
@@ -50,6 +57,10 @@ pub struct ControlConfig {
     pub build_budget: Duration,
     /// Where the files lie that builds copy.
     pub uploads: PathBuf,
+    /// Of all that a team has sent and that is still kept.
+    pub uploads_of_team: u64,
+    /// Bytes that stay free where they lie.
+    pub uploads_reserve: u64,
 }
 
 impl Default for ControlConfig {
@@ -65,6 +76,9 @@ impl Default for ControlConfig {
             builds_at_once: 4,
             build_budget: Duration::from_hours(1),
             uploads: std::env::temp_dir().join("sandboxo-uploads"),
+            // Four of the largest.
+            uploads_of_team: 4 * MAX_UPLOAD_BYTES,
+            uploads_reserve: 0,
         }
     }
 }
@@ -97,7 +111,8 @@ impl Control {
         let (accounts, sandboxes) = read.await?;
         let starts = Starts::new(config.starts_at_once);
         let for_nobody = Arc::new(Semaphore::new(config.resumes_for_nobody));
-        let uploads = Uploads::at(config.uploads.clone());
+        let uploads =
+            Uploads::at(config.uploads.clone(), config.uploads_of_team, config.uploads_reserve);
         let context = Arc::new(Context {
             config,
             store,

@@ -40,5 +40,7 @@ pub use scope::Scope;
 pub use snapshots::{
     DeleteSnapshotError, Snapshot, SnapshotError, SnapshotPage, SnapshotQuery, Snapshots,
 };
-pub use templates::{DeleteTemplateError, ImportTemplate, ImportTemplateError, Templates};
+pub use templates::{
+    DeleteTemplateError, ImportTemplate, ImportTemplateError, PublishError, Templates,
+};
 pub use zones::{ZoneStatus, Zones};

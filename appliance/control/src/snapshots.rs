@@ -158,6 +158,7 @@ impl Context {
             id: TemplateId::random(&*self.random),
             kind: SnapshotKind::Taken,
             team,
+            public: false,
             name,
             builds: BTreeMap::new(),
             created_at: build.at,
@@ -254,7 +255,8 @@ impl Snapshots {
     /// By what clients call it. What has started from it, or starts just now, goes on.
     pub async fn delete(&self, team: TeamId, text: &str) -> Result<(), DeleteSnapshotError> {
         let unknown = DeleteSnapshotError::NotFound(text.to_owned());
-        let Some((found, tag)) = self.context.accounts.snapshot(team, text) else {
+        let found = self.context.accounts.snapshot(team, text);
+        let Some((found, tag)) = found.filter(|(it, _)| it.team == team) else {
             return Err(unknown);
         };
         let (context, id) = (Arc::clone(&self.context), found.id);

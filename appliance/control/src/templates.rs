@@ -154,6 +154,31 @@ impl Templates {
         self.context.to_the_end("import template", work).await
     }
 
+    /// Lets other teams use it, or no more; what has started from it goes on.
+    pub async fn publish(
+        &self,
+        team: TeamId,
+        text: &str,
+        public: bool,
+    ) -> Result<Arc<TemplateRecord>, PublishError> {
+        let not_found = || PublishError::NotFound(text.to_owned());
+        let id = self.own(Scope::Team(team), text).ok_or_else(not_found)?;
+        let (context, unknown) = (Arc::clone(&self.context), not_found());
+        let work = async move {
+            let _changing = context.accounts.changing.lock().await;
+            let write = context.store.write(move |tx| {
+                let Some(record) = tx.get::<TemplateRecord>(&id)? else { return Err(unknown) };
+                let record = TemplateRecord { public, ..record };
+                tx.put(&record);
+                Ok(record)
+            });
+            let record = Arc::new(write.await?);
+            context.accounts.put_template(Arc::clone(&record));
+            Ok(record)
+        };
+        self.context.to_the_end("publish template", work).await
+    }
+
     /// By id or name, the scope's own only.
     pub async fn delete(
         &self,
@@ -287,6 +312,22 @@ pub enum ImportTemplateError {
 }
 
 impl From<StoreError> for ImportTemplateError {
+    fn from(error: StoreError) -> Self {
+        if matches!(error, StoreError::DiskFull) { Self::DiskFull } else { Self::Store(error) }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    #[error("template '{0}' not found")]
+    NotFound(String),
+    #[error("the disk is full")]
+    DiskFull,
+    #[error("record the template")]
+    Store(#[source] StoreError),
+}
+
+impl From<StoreError> for PublishError {
     fn from(error: StoreError) -> Self {
         if matches!(error, StoreError::DiskFull) { Self::DiskFull } else { Self::Store(error) }
     }

@@ -15,8 +15,9 @@ use crate::{Phase, SandboxRecord, TemplateName, TemplateRecord, TemplateUse, rul
 pub struct SnapshotRecord {
     pub id: TemplateId,
     pub kind: SnapshotKind,
-    /// Nobody else sees it.
     pub team: TeamId,
+    /// Other teams may use it too. Nobody else sees what was taken of a sandbox.
+    pub public: bool,
     /// Unique in the team, where it is no template's either. `None`: it is known by its id.
     pub name: Option<TemplateName>,
     /// By tag. Of a snapshot there is at least one.

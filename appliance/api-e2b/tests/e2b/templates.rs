@@ -23,6 +23,29 @@ async fn names_are_found_and_told_apart() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn one_is_published_and_withdrawn() {
+    let world = World::new().await;
+    let other = world.control.keys.create_team("other").await.unwrap().id;
+    let seen = || world.control.templates.resolve(other, "base").is_some();
+    assert!(seen());
+    let ask = async |path: &str, body: &str| {
+        let answer = world.ask(&format!("PATCH {path}"), body).await;
+        (answer.status, answer.body)
+    };
+    let names = (200, json!({"names": ["default/base"]}));
+    assert_eq!(ask("/v2/templates/base", "{\"public\":false}").await, names);
+    assert!(!seen());
+    assert_eq!(ask("/v2/templates/base", "{}").await, names);
+    assert!(!seen());
+    let alias = world.ask("GET /templates/aliases/base", "").await;
+    assert_eq!(alias.body["public"], json!(false));
+    assert_eq!(ask("/templates/base", "{\"public\":true}").await, (200, json!({})));
+    assert!(seen());
+    assert_eq!(ask("/v2/templates/nowhere", "{\"public\":true}").await.0, 404);
+    assert_eq!(ask("/v2/templates/base", "{\"public\":1}").await.0, 400);
+}
+
 /// Every field that the Python models require.
 fn template(world: &World) -> Value {
     let record = &world.template;

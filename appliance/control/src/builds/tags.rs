@@ -67,6 +67,25 @@ impl Builds {
         owner.map_or_else(|| name.clone(), |owner| format!("{owner}/{name}"))
     }
 
+    /// Also another team's that is published, if it is ready.
+    pub fn usable(&self, team: TeamId, text: &str) -> Option<Arc<SnapshotRecord>> {
+        let found = self.context.accounts.snapshot(team, text);
+        found.map(|(record, _)| record).filter(|it| it.kind == SnapshotKind::Built)
+    }
+
+    /// Lets other teams use it, or no more; what has started from it goes on.
+    pub async fn publish(
+        &self,
+        team: TeamId,
+        text: &str,
+        public: bool,
+    ) -> Result<Arc<SnapshotRecord>, TagError> {
+        let not_found = || TagError::NotFound(text.to_owned());
+        let record = self.context.accounts.built(team, text).ok_or_else(not_found)?;
+        self.change(&record, not_found(), move |record| record.public = public).await?;
+        self.template(team, &record.id.to_string()).ok_or_else(not_found)
+    }
+
     /// Of those that are ready.
     pub fn tags(&self, team: TeamId, template: &str) -> Option<Vec<Tag>> {
         let record = self.context.accounts.built(team, template)?;
@@ -90,8 +109,7 @@ impl Builds {
             tags.iter().map(|tag| tag_of(&name.to_string(), tag)).collect::<Result<_, _>>()?;
         let not_found = || TagError::NotFound(target.to_owned());
         let found = self.context.accounts.snapshot(team, target);
-        let (record, tag) =
-            found.filter(|(it, _)| it.kind == SnapshotKind::Built).ok_or_else(not_found)?;
+        let (record, tag) = found.filter(|(it, _)| is_own(it, team)).ok_or_else(not_found)?;
         let build = record.builds.get(&tag).ok_or_else(not_found)?.clone();
         let id = build.id;
         let (unknown, given) = (not_found(), tags.clone());
@@ -218,6 +236,10 @@ impl Builds {
         };
         self.context.to_the_end("delete template", work).await
     }
+}
+
+fn is_own(record: &SnapshotRecord, team: TeamId) -> bool {
+    record.team == team && record.kind == SnapshotKind::Built
 }
 
 /// A newer version keeps its tag. Gives the checkpoints that have no name any more.

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
@@ -17,10 +17,14 @@ use tokio::{
 pub const MAX_UPLOAD_BYTES: u64 = 2 << 30;
 const UNFINISHED: &str = "new";
 const PIECE: usize = 256 << 10;
+/// Of an upload, between two looks at what there is in all.
+const CHECK_EVERY: u64 = 32 << 20;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Uploads {
     folder: PathBuf,
+    of_team: u64,
+    reserve: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +33,10 @@ pub enum UploadError {
     BadLink,
     #[error("the archive is larger than {} MiB", MAX_UPLOAD_BYTES >> 20)]
     TooLarge,
+    #[error(
+        "the team's uploads are more than {max_mib} MiB: each goes seven days after its last use"
+    )]
+    TooMuch { max_mib: u64 },
     #[error("the archive was cut: {0}")]
     Cut(#[source] io::Error),
     #[error("the disk is full")]
@@ -38,8 +46,8 @@ pub enum UploadError {
 }
 
 impl Uploads {
-    pub(crate) fn at(folder: PathBuf) -> Self {
-        Self { folder }
+    pub(crate) fn at(folder: PathBuf, of_team: u64, reserve: u64) -> Self {
+        Self { folder, of_team, reserve }
     }
 
     pub(crate) fn place(&self, team: TeamId, hash: &FilesHash) -> PathBuf {
@@ -70,7 +78,61 @@ impl Uploads {
         random.fill(&mut name);
         let unfinished =
             place.with_extension(format!("{:016x}.{UNFINISHED}", u64::from_ne_bytes(name)));
-        write(&Unfinished(unfinished), &place, bytes).await
+        self.write(&Unfinished(unfinished), &place, bytes).await
+    }
+
+    async fn write(
+        &self,
+        Unfinished(unfinished): &Unfinished,
+        place: &Path,
+        bytes: impl AsyncRead + Unpin,
+    ) -> Result<(), UploadError> {
+        let folder = place.parent().unwrap_or(&self.folder);
+        fs::create_dir_all(folder).await.map_err(storing)?;
+        let mut file = fs::File::create(unfinished).await.map_err(storing)?;
+        let mut bytes = bytes.take(MAX_UPLOAD_BYTES + 1);
+        let mut piece = vec![0; PIECE];
+        let (mut total, mut unchecked) = (0, CHECK_EVERY);
+        loop {
+            let count = bytes.read(&mut piece).await.map_err(UploadError::Cut)?;
+            let Some(piece) = piece.get(..count).filter(|piece| !piece.is_empty()) else { break };
+            total += count as u64;
+            unchecked += count as u64;
+            if total > MAX_UPLOAD_BYTES {
+                return Err(UploadError::TooLarge);
+            }
+            if unchecked >= CHECK_EVERY {
+                unchecked = 0;
+                self.is_there_room(folder.to_owned(), count as u64).await?;
+            }
+            file.write_all(piece).await.map_err(storing)?;
+        }
+        file.flush().await.map_err(storing)?;
+        file.sync_all().await.map_err(storing)?;
+        fs::rename(unfinished, place).await.map_err(storing)
+    }
+
+    /// For more of this team's, with all that it sends at this moment.
+    async fn is_there_room(&self, folder: PathBuf, more: u64) -> Result<(), UploadError> {
+        let Self { of_team, reserve, .. } = *self;
+        let look = move || -> io::Result<(u64, u64)> {
+            let mut kept = 0;
+            for file in std::fs::read_dir(&folder)? {
+                // One that is just renamed or given up is not there.
+                kept += file?.metadata().map_or(0, |file| file.len());
+            }
+            let disk = nix::sys::statvfs::statvfs(&folder)?;
+            Ok((kept, disk.blocks_available() * disk.fragment_size()))
+        };
+        let looked = tokio::task::spawn_blocking(look).await.map_err(io::Error::other);
+        let (kept, free) = looked.and_then(|looked| looked).map_err(storing)?;
+        if kept.saturating_add(more) > of_team {
+            Err(UploadError::TooMuch { max_mib: of_team >> 20 })
+        } else if free < reserve.saturating_add(more) {
+            Err(UploadError::DiskFull)
+        } else {
+            Ok(())
+        }
     }
 
     /// Those that nobody has asked for since, and halves of an earlier process.
@@ -106,32 +168,6 @@ impl Drop for Unfinished {
     }
 }
 
-async fn write(
-    Unfinished(unfinished): &Unfinished,
-    place: &PathBuf,
-    bytes: impl AsyncRead + Unpin,
-) -> Result<(), UploadError> {
-    if let Some(folder) = place.parent() {
-        fs::create_dir_all(folder).await.map_err(storing)?;
-    }
-    let mut file = fs::File::create(unfinished).await.map_err(storing)?;
-    let mut bytes = bytes.take(MAX_UPLOAD_BYTES + 1);
-    let mut piece = vec![0; PIECE];
-    let mut total = 0;
-    loop {
-        let count = bytes.read(&mut piece).await.map_err(UploadError::Cut)?;
-        let Some(piece) = piece.get(..count).filter(|piece| !piece.is_empty()) else { break };
-        total += count as u64;
-        if total > MAX_UPLOAD_BYTES {
-            return Err(UploadError::TooLarge);
-        }
-        file.write_all(piece).await.map_err(storing)?;
-    }
-    file.flush().await.map_err(storing)?;
-    file.sync_all().await.map_err(storing)?;
-    fs::rename(unfinished, place).await.map_err(storing)
-}
-
 fn storing(error: io::Error) -> UploadError {
     if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
         UploadError::DiskFull
@@ -149,7 +185,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_left_of_an_upload_whose_client_hangs_up() {
         let folder = tempfile::tempdir().unwrap();
-        let uploads = Uploads::at(folder.path().to_owned());
+        let uploads = Uploads::at(folder.path().to_owned(), 1 << 20, 0);
         let hash: FilesHash = "ab".repeat(32).parse().unwrap();
         let (mut client, bytes) = tokio::io::duplex(64);
         client.write_all(&[b'x'; 64]).await.unwrap();
@@ -168,5 +204,29 @@ mod tests {
         let whole = io::Cursor::new(b"whole");
         uploads.put(TeamId::NIL, &hash, whole, &random).await.unwrap();
         assert_eq!(std::fs::read(uploads.place(TeamId::NIL, &hash)).unwrap(), b"whole");
+    }
+
+    #[tokio::test]
+    async fn a_team_keeps_so_much_and_the_disk_its_reserve() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |of_team, reserve| Uploads::at(folder.path().to_owned(), of_team, reserve);
+        let random = SeededRandom::new(1);
+        let [one, two] = [TeamId::random(&random), TeamId::random(&random)];
+        let put = async |uploads: &Uploads, team, n: usize| {
+            let hash = format!("{n:064x}").parse().unwrap();
+            let bytes = io::Cursor::new(vec![b'x'; 400]);
+            uploads.put(team, &hash, bytes, &random).await
+        };
+        let uploads = at(1000, 0);
+        for n in [1, 2] {
+            put(&uploads, one, n).await.unwrap();
+        }
+        let more = put(&uploads, one, 3).await;
+        assert!(matches!(more, Err(UploadError::TooMuch { .. })), "{more:?}");
+        put(&uploads, two, 3).await.unwrap();
+        let full = put(&at(1000, u64::MAX), two, 4).await;
+        assert!(matches!(full, Err(UploadError::DiskFull)), "{full:?}");
+        let there = std::fs::read_dir(folder.path().join(one.to_string())).unwrap().count();
+        assert_eq!(there, 2, "nothing is left of one that was refused");
     }
 }

@@ -310,6 +310,13 @@ async fn an_attempt_that_a_death_cuts_off_is_made_once_more() {
         })
         .await;
     assert_eq!(phase(&world, &built).await, StatusPhase::Building);
+    // An orderly end is no attempt.
+    for _ in 0..3 {
+        world.control.builds.set_aside().await.unwrap();
+        world.restart().await;
+        world.until("it is made again", runs).await;
+        assert_eq!(phase(&world, &built).await, StatusPhase::Building);
+    }
     world.restart().await;
     let told = "the appliance went down in each of 2 attempts to build it".to_owned();
     assert_eq!(failure(&world, &built).await, (told, None));

@@ -6,8 +6,9 @@ use sandboxo_zone_protocol::{BuildId, SandboxId, TeamId, TemplateId, Timestamp};
 
 use crate::{SnapshotBuild, SnapshotKind, SnapshotRecord, TemplateRef, decide::list::NotACursor};
 
-/// `team_named`: the id of the team with this name. A team's own only; an id beats a name. A
-/// build's id is as good as its tag.
+/// `team_named`: the id of the team with this name. An id beats a name; a team's own beats what
+/// others have built and published, and of those the oldest wins. A build's id is as good as its
+/// tag.
 pub fn resolve<'a>(
     snapshots: impl IntoIterator<Item = &'a SnapshotRecord>,
     team_named: impl FnOnce(&str) -> Option<TeamId>,
@@ -27,17 +28,20 @@ pub fn resolve<'a>(
         None => it.builds.contains_key(&tag).then(|| tag.clone()),
     };
     let id = name.as_str().parse::<TemplateId>().ok().filter(|_| owner.is_none());
-    if let Some(owner) = owner
-        && team_named(&owner) != Some(team)
-    {
-        return None;
-    }
+    let owner = match owner {
+        Some(owner) => Some(team_named(&owner)?),
+        None => None,
+    };
+    let is_public = |it: &SnapshotRecord| it.public && it.kind == SnapshotKind::Built;
     snapshots
         .into_iter()
-        .filter(|it| it.team == team)
-        .filter(|it| id == Some(it.id) || it.name.as_ref() == Some(&name))
+        .filter(|it| it.team == team || is_public(it))
+        .filter(|it| {
+            id == Some(it.id)
+                || it.name.as_ref() == Some(&name) && owner.is_none_or(|owner| owner == it.team)
+        })
         .filter_map(|it| Some((it, tag_of(it)?)))
-        .min_by_key(|(it, _)| (id != Some(it.id), it.id))
+        .min_by_key(|(it, _)| (id != Some(it.id), it.team != team, it.created_at, it.id))
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -159,6 +163,7 @@ mod tests {
             id: format!("{id:020}").parse().unwrap(),
             kind: SnapshotKind::Taken,
             team,
+            public: false,
             name: name.map(|name| name.parse().unwrap()),
             builds: builds.iter().map(build).collect::<BTreeMap<_, _>>(),
             created_at: at(0),
@@ -205,6 +210,40 @@ mod tests {
             let found = resolve(&snapshots, named, team, &text);
             let found = found.as_ref().map(|(it, tag)| (it.id.to_string(), tag.as_str()));
             assert_eq!(found, expected.map(|(n, tag)| (id(n), tag)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_others_have_published() {
+        let random = SeededRandom::new(9);
+        let [one, two] = [TeamId::random(&random), TeamId::random(&random)];
+        let built = |id, team, name, public, kind| SnapshotRecord {
+            kind,
+            public,
+            ..snapshot(id, team, Some(name), &[("default", id)])
+        };
+        let (kept, made) = (SnapshotKind::Taken, SnapshotKind::Built);
+        let snapshots = [
+            built(1, one, "mine", false, made),
+            built(2, two, "mine", true, made),
+            built(3, two, "theirs", true, made),
+            built(4, two, "private", false, made),
+            built(5, two, "taken", true, kept),
+        ];
+        let named = |name: &str| (name == "two").then_some(two);
+        let id = |n: u8| format!("{n:020}");
+        for (text, expected) in [
+            ("mine".to_owned(), Some(1)),
+            ("two/mine".into(), Some(2)),
+            (id(2), Some(2)),
+            ("theirs".into(), Some(3)),
+            ("theirs:v1".into(), None),
+            ("private".into(), None),
+            (id(4), None),
+            ("taken".into(), None),
+        ] {
+            let found = resolve(&snapshots, named, one, &text).map(|(it, _)| it.id.to_string());
+            assert_eq!(found, expected.map(id), "{text}");
         }
     }
 

@@ -20,6 +20,8 @@ struct RowV1 {
     team: TeamId,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     built: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    public: bool,
     name: Option<String>,
     builds: BTreeMap<String, BuildRow>,
     created_at: Timestamp,
@@ -57,11 +59,12 @@ impl Record for SnapshotRecord {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let Self { id, kind, team, name, builds, created_at } = self.clone();
+        let Self { id, kind, team, public, name, builds, created_at } = self.clone();
         let row = RowV1 {
             id,
             team,
             built: kind == SnapshotKind::Built,
+            public,
             name: name.map(|name| name.to_string()),
             builds: builds.into_iter().map(|(tag, build)| (tag, build.into())).collect(),
             created_at,
@@ -70,7 +73,8 @@ impl Record for SnapshotRecord {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let RowV1 { id, team, built, name, builds, created_at } = codec::decode_only(1, bytes)?;
+        let RowV1 { id, team, built, public, name, builds, created_at } =
+            codec::decode_only(1, bytes)?;
         let parse = |name: String| {
             name.parse().map_err(|_bad| DecodeError::Value(format!("name {name:?}")))
         };
@@ -78,6 +82,7 @@ impl Record for SnapshotRecord {
             id,
             kind: if built { SnapshotKind::Built } else { SnapshotKind::Taken },
             team,
+            public,
             name: name.map(parse).transpose()?,
             builds: builds.into_iter().map(|(tag, build)| (tag, build.into())).collect(),
             created_at,
@@ -180,6 +185,7 @@ mod tests {
             id: golden::template(),
             kind: SnapshotKind::Taken,
             team: golden::team(),
+            public: false,
             name: Some("snap".parse().unwrap()),
             builds: [("default".into(), build())].into(),
             created_at: golden::time(),
@@ -215,6 +221,7 @@ mod tests {
         };
         let record = SnapshotRecord {
             kind: SnapshotKind::Built,
+            public: true,
             name: None,
             builds: [("default".into(), build()), ("v1".into(), other)].into(),
             ..record()
