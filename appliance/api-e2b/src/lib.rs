@@ -11,6 +11,7 @@ mod caller;
 mod cors;
 mod error;
 mod limiter;
+mod openapi;
 mod query;
 mod sandboxes;
 mod snapshots;
@@ -50,6 +51,7 @@ pub fn router(control: Control, domain: Option<String>, rates: RateLimits) -> Ro
         .merge(builds::router())
         .merge(snapshots::router())
         .merge(absent::router())
+        .merge(openapi::router())
         .route_layer(middleware::from_fn_with_state(surface.clone(), limiter::limit))
         .fallback(error::unknown_route)
         .method_not_allowed_fallback(error::wrong_method)

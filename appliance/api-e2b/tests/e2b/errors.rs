@@ -64,6 +64,21 @@ async fn another_team_finds_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_description_is_sent_once_to_whoever_keeps_it() {
+    let world = World::new().await;
+    let asked = async |known: &[(&str, &str)]| world.ask_with("GET /openapi.json", "", known).await;
+    let first = asked(&[]).await;
+    assert_eq!((first.status, &first.body["openapi"]), (200, &json!("3.1.0")));
+    let tag = first.headers["etag"].to_str().unwrap();
+    for known in [tag.to_owned(), format!("\"other\", W/{tag}"), "*".into()] {
+        let again = asked(&[("If-None-Match", &known)]).await;
+        assert_eq!((again.status, again.body), (304, json!(null)), "{known}");
+        assert_eq!(again.headers["etag"].to_str().unwrap(), tag);
+    }
+    assert_eq!(asked(&[("If-None-Match", "\"other\"")]).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_this_version_lacks_is_told_apart() {
     let world = World::new().await;
     for line in ["POST /volumes", "DELETE /volumes/any", "GET /secrets", "GET /teams"] {
