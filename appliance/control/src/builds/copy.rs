@@ -2,9 +2,11 @@
 //! with the place, the owner and the mode that it is to have.
 
 use std::{
+    cell::Cell,
     fs::File,
     io::{self, BufReader, Read, Seek as _, Write},
     path::Path,
+    rc::Rc,
 };
 
 use bytes::Bytes;
@@ -18,6 +20,8 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// More is no folder of sources, and would be held in memory.
 const MAX_ENTRIES: usize = 200_000;
 const PIECE: usize = 64 << 10;
+/// Names and extended headers of one entry, which are held in memory.
+const MAX_HEAD: u64 = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RewriteError {
@@ -41,12 +45,15 @@ pub(super) struct Owner {
 /// Blocks.
 pub(super) fn list(archive: &Path) -> Result<Vec<Entry>, RewriteError> {
     let mut entries = Vec::new();
-    for entry in open(archive)?.entries().map_err(RewriteError::Read)? {
-        let entry = entry.map_err(RewriteError::Read)?;
+    let (mut archive, left) = open(archive)?;
+    for entry in archive.entries().map_err(RewriteError::Read)? {
+        let mut entry = entry.map_err(RewriteError::Read)?;
+        left.set(u64::MAX);
         if entries.len() >= MAX_ENTRIES {
             return Err(RewriteError::Entry(format!("more than {MAX_ENTRIES} files are copied")));
         }
         entries.push(describe(&entry)?);
+        skip_to_the_next(&mut entry, &left)?;
     }
     Ok(entries)
 }
@@ -68,13 +75,17 @@ pub(super) fn rewrite(
         header.set_mtime(u64::try_from(now.as_second()).unwrap_or_default());
         append(out, &mut header, placed, io::empty())
     };
-    let mut archive = open(archive)?;
+    let (mut archive, left) = open(archive)?;
     for (at, entry) in archive.entries().map_err(RewriteError::Read)?.enumerate() {
         let mut entry = entry.map_err(RewriteError::Read)?;
+        left.set(u64::MAX);
         while let Some(folder) = placed.next_if(|it| it.source.is_none()) {
             made(&mut out, folder)?;
         }
-        let Some(own) = placed.next_if(|it| it.source == Some(at)) else { continue };
+        let Some(own) = placed.next_if(|it| it.source == Some(at)) else {
+            skip_to_the_next(&mut entry, &left)?;
+            continue;
+        };
         let mut header = header_of(own, owner);
         header.set_mtime(entry.header().mtime().unwrap_or_default());
         match &own.kind {
@@ -89,6 +100,7 @@ pub(super) fn rewrite(
             }
             Kind::Same(of) => link(&mut out, &mut header, own, Path::new(relative(of)))?,
         }
+        skip_to_the_next(&mut entry, &left)?;
     }
     for folder in placed {
         made(&mut out, folder)?;
@@ -97,7 +109,34 @@ pub(super) fn rewrite(
     pieces.flush().map_err(|_left| RewriteError::Write)
 }
 
-fn open(archive: &Path) -> Result<Archive<Box<dyn Read>>, RewriteError> {
+/// Its next head may be so long; what is left of this entry does not count.
+fn skip_to_the_next(entry: &mut impl Read, left: &Cell<u64>) -> Result<(), RewriteError> {
+    io::copy(entry, &mut io::sink()).map_err(RewriteError::Read)?;
+    left.set(MAX_HEAD);
+    Ok(())
+}
+
+/// No more is read than is left.
+struct Metered {
+    inner: Box<dyn Read>,
+    left: Rc<Cell<u64>>,
+}
+
+impl Read for Metered {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.left.get();
+        let room = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        if room == 0 && !buffer.is_empty() {
+            let why = format!("the head of an entry is longer than {} KiB", MAX_HEAD >> 10);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let count = self.inner.read(buffer.get_mut(..room).unwrap_or_default())?;
+        self.left.set(left.saturating_sub(count as u64));
+        Ok(count)
+    }
+}
+
+fn open(archive: &Path) -> Result<(Archive<Metered>, Rc<Cell<u64>>), RewriteError> {
     let read = || {
         let mut file = File::open(archive)?;
         let mut first = [0; 2];
@@ -110,7 +149,9 @@ fn open(archive: &Path) -> Result<Archive<Box<dyn Read>>, RewriteError> {
             Box::new(file)
         })
     };
-    read().map(Archive::new).map_err(RewriteError::Read)
+    let left = Rc::new(Cell::new(MAX_HEAD));
+    let inner = read().map_err(RewriteError::Read)?;
+    Ok((Archive::new(Metered { inner, left: Rc::clone(&left) }), left))
 }
 
 fn describe(entry: &tar::Entry<'_, impl Read>) -> Result<Entry, RewriteError> {

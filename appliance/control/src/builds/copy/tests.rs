@@ -122,3 +122,23 @@ fn a_taker_that_leaves_ends_it() {
     let ended = rewrite(&archive, &entries, &rule(None), &there, (OWNER, now()), sender);
     assert!(matches!(ended, Err(RewriteError::Write)));
 }
+
+#[test]
+fn a_name_without_end_is_not_held_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::GNULongName);
+    header.set_size(2 << 20);
+    header.set_cksum();
+    let mut out = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    out.append(&header, vec![b'a'; 2 << 20].as_slice()).unwrap();
+    let mut header = Header::new_gnu();
+    header.set_path("src/a").unwrap();
+    header.set_size(0);
+    header.set_cksum();
+    out.append(&header, io::empty()).unwrap();
+    let path = folder.path().join("archive");
+    std::fs::write(&path, out.into_inner().unwrap().finish().unwrap()).unwrap();
+    let refused = list(&path).unwrap_err().to_string();
+    assert!(refused.contains("the head of an entry is longer than 1024 KiB"), "{refused}");
+}
