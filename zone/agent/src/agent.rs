@@ -72,16 +72,15 @@ impl Agent {
     }
 
     /// It goes on as somebody's, maybe another's than before.
-    pub(crate) async fn restored(&self, claim: Claim, reboot: bool) -> io::Result<()> {
-        if reboot {
-            self.end_processes().await?;
-            guest::forget_memory();
-        }
-        guest::take_name(&claim);
+    pub(crate) fn go_on_as(&self, claim: &Claim) {
+        guest::take_name(claim);
         *self.identity.lock() = Some(Arc::new(Identity::new(claim.clone(), Directory::new(ETC))));
-        if self.settle(&claim).is_err() {
-            // A sandbox with a full or read-only disk is still its owner's.
-        }
+    }
+
+    /// As after a boot, of a sandbox that had been running.
+    pub(crate) async fn reboot(&self) -> io::Result<()> {
+        self.end_processes().await?;
+        guest::forget_memory();
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::{io, os::fd::OwnedFd, sync::Arc};
 
 use sandboxo_channel::{
-    AgentEnd, Hello, Incoming, Refusal, Request, RequestReply, Response, Target, serve,
+    AgentEnd, Claim, Hello, Incoming, Refusal, Request, RequestReply, Response, Target, serve,
 };
 use sandboxo_tasks::Tasks;
 
@@ -59,11 +59,20 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
                 end.look_too(false);
                 reply.answer(&Response::GoesOn);
             }
-            Incoming::Request(Request::Restored { claim, reboot }, reply) => {
+            Incoming::Request(Request::Restored { claim, reboot: false }, reply) => {
+                agent.go_on_as(&claim);
+                send(reply, &Response::Claimed).await;
+                settle(&agent, &claim);
+            }
+            Incoming::Request(Request::Restored { claim, reboot: true }, reply) => {
                 let agent = agent.clone();
-                streams.spawn("restored", |_stop| async move {
-                    match agent.restored(claim, reboot).await {
-                        Ok(()) => reply.answer(&Response::Claimed),
+                streams.spawn("reboot", |_stop| async move {
+                    match agent.reboot().await {
+                        Ok(()) => {
+                            agent.go_on_as(&claim);
+                            settle(&agent, &claim);
+                            reply.answer(&Response::Claimed);
+                        }
                         Err(why) => reply.answer(&Response::Refused(why.to_string())),
                     }
                 });
@@ -72,9 +81,8 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
                 let answer = agent.claim(claim.clone());
                 let is_claimed = answer == Response::Claimed;
                 send(reply, &answer).await;
-                // Behind the answer, and before anything that the zone sends next.
-                if is_claimed && agent.settle(&claim).is_err() {
-                    // A sandbox with a full or read-only disk is still its owner's.
+                if is_claimed {
+                    settle(&agent, &claim);
                 }
             }
             Incoming::Open(Target::Agent, reply) if agent.identity().is_some() => {
@@ -90,6 +98,13 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
             // Its streams have ended by themselves.
             Incoming::Detached => {}
         }
+    }
+}
+
+/// Behind an answer, and before anything that the zone sends next.
+fn settle(agent: &Agent, claim: &Claim) {
+    if agent.settle(claim).is_err() {
+        // A sandbox with a full or read-only disk is still its owner's.
     }
 }
 

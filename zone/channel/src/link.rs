@@ -41,7 +41,7 @@ const LAST_LOOK: Duration = Duration::from_millis(50);
 
 const REST: Duration = Duration::from_millis(5);
 /// How often an agent that may be restored looks for who did it.
-const NAP: Duration = Duration::from_millis(20);
+const NAP: Duration = Duration::from_millis(4);
 
 /// Why a zone's end closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
