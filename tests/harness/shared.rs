@@ -59,7 +59,8 @@ impl Shared {
 }
 
 async fn start(runner: u32, facts: &Path) -> Result<Value> {
-    let appliance = Appliance::start(3).await?;
+    let registries = json!({ "images": { "registries": ["http://127.0.0.1"] } });
+    let appliance = Appliance::start_set(3, registries).await?;
     let server = appliance.server_pid()?;
     let program: PathBuf = crate::appliance::binary()?;
     Command::new("setsid")

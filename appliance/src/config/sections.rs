@@ -173,7 +173,7 @@ pub(crate) fn images(top: &mut Reader<'_>) -> Images {
     let images = Images {
         registries: section
             .list("registries", "a URL such as \"http://localhost:5000\"")
-            .unwrap_or_else(own_registries),
+            .unwrap_or_default(),
         // The largest that are in wide use have half of it.
         max_mib: section.number("max_mib", 0..=16_777_216).unwrap_or(20_480),
     };
@@ -225,12 +225,6 @@ pub(crate) fn log(top: &mut Reader<'_>) -> Log {
     };
     section.finish();
     log
-}
-
-/// On this host itself, at any port.
-#[expect(clippy::expect_used, reason = "the literals are URLs; a test reads them")]
-fn own_registries() -> Vec<Registry> {
-    ["http://localhost", "http://127.0.0.1"].map(|url| url.parse().expect("a URL")).into()
 }
 
 #[expect(clippy::expect_used, reason = "the literal is a zone name; a test reads it")]

@@ -40,8 +40,7 @@ fn nothing_at_all_is_a_configuration() {
     assert_eq!(config.region.to_string(), "loc");
     assert_eq!(config.zone.name.as_str(), "local1");
     assert_eq!(config.token, None);
-    let registries: Vec<_> = config.images.registries.iter().map(ToString::to_string).collect();
-    assert_eq!(registries, ["http://localhost", "http://127.0.0.1"]);
+    assert_eq!(config.images.registries, []);
 }
 
 #[test]
