@@ -26,7 +26,7 @@ use tokio::{
     sync::Semaphore,
 };
 
-use self::socket::Socket;
+use self::socket::{Fate, Socket};
 use crate::Site;
 
 #[derive(Debug, Clone, Copy)]
@@ -122,19 +122,21 @@ async fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(error = &error as &dyn std::error::Error, "set TCP_NODELAY");
     }
-    let (socket, scissors) = Socket::new(stream);
+    let (socket, fate, left) = Socket::new(stream);
+    let of_requests = fate.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let (site, tasks) = (site.clone(), tasks.clone());
-        async move { Ok::<_, Infallible>(answer(site, request, peer, tasks).await) }
+        let (site, tasks, fate) = (site.clone(), tasks.clone(), of_requests.clone());
+        async move { Ok::<_, Infallible>(answer(site, request, peer, tasks, &fate).await) }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(config.head_timeout)
-        .max_headers(config.max_headers)
-        .max_header_size(config.max_head_bytes)
-        .serve_connection(TokioIo::new(socket), service)
-        .with_upgrades();
-    tokio::pin!(connection);
+    let mut connection = Box::pin(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(config.head_timeout)
+            .max_headers(config.max_headers)
+            .max_header_size(config.max_head_bytes)
+            .serve_connection(TokioIo::new(socket), service)
+            .with_upgrades(),
+    );
     let ended = tokio::select! {
         ended = &mut connection => ended,
         () = stop.cancelled() => {
@@ -148,9 +150,14 @@ async fn connection(
     if let Err(error) = ended {
         // An answer broke off, by no fault of the client's.
         if error.is_user() {
-            scissors.cut();
+            fate.cut();
         }
         tracing::debug!(error = &error as &dyn std::error::Error, "http connection");
+    }
+    drop(connection);
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = left.run_dry() => {}
     }
 }
 
@@ -160,6 +167,7 @@ async fn answer(
     request: Request<Incoming>,
     peer: SocketAddr,
     tasks: Tasks,
+    fate: &Fate,
 ) -> Response<Body> {
     let waits_for_continue = request.headers().contains_key(EXPECT);
     let (parts, body) = request.into_parts();
@@ -169,6 +177,7 @@ async fn answer(
     let mut response = answer_or_500(site, request).await;
     if !unread.finish(waits_for_continue).await {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        fate.linger();
     }
     response
 }

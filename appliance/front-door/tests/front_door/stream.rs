@@ -70,6 +70,27 @@ async fn an_answer_is_heard_though_the_request_could_not_be_said_to_its_end() {
     assert_eq!(answer.status, 502, "{answer:?}");
 }
 
+/// Many clients say all that they have to say before they listen.
+#[tokio::test]
+async fn an_answer_that_comes_early_is_heard_behind_a_large_upload() {
+    let world = World::new().await;
+    world.programs.script("HTTP/1.1 507 Full\r\ncontent-length: 7\r\n\r\nno room");
+    for _again in 0..8 {
+        let head = format!(
+            "POST /files HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n\r\n",
+            world.host(HASTY),
+            64 << 20
+        );
+        let mut client = world.raw(&head).await;
+        let piece = vec![b'x'; 1 << 20];
+        for _ in 0..64 {
+            within(client.write_all(&piece)).await.unwrap();
+        }
+        let answer = read_until(&mut client, "no room").await;
+        assert!(answer.starts_with("HTTP/1.1 507 "), "{answer}");
+    }
+}
+
 #[tokio::test]
 async fn large_upload_is_streamed() {
     let world = World::new().await;
