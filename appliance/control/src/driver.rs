@@ -93,7 +93,7 @@ impl Driver {
     }
 
     /// Commits a new sandbox, and delivers it: where the record alone decides, at the same time.
-    /// Nobody hears of it before it is committed.
+    /// Nobody is answered before it is committed.
     pub(crate) fn begin(
         context: &Arc<Context>,
         record: Arc<SandboxRecord>,
@@ -115,7 +115,11 @@ impl Driver {
                 Err(error) => {
                     if reply.send(Err(error)).is_err() { /* the caller has left */ }
                     if ahead {
-                        driver.take_back().await;
+                        tokio::select! {
+                            biased;
+                            () = stop.cancelled() => {}
+                            () = driver.take_back() => {}
+                        }
                     }
                     return;
                 }

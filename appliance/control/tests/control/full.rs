@@ -40,6 +40,18 @@ async fn what_must_be_written_is_refused_as_such_and_works_again() {
     world.create().await;
 }
 
+/// Whether the zone has it nobody knows; what it has is ended by the next process's comparison.
+#[tokio::test(start_paused = true)]
+async fn a_create_that_can_not_be_taken_back_holds_up_no_end() {
+    let disk = FakeDisk::default();
+    let mut world = World::on(disk.open().unwrap()).await;
+    disk.set_full(true);
+    world.zone.set_available(false);
+    let created = world.control.sandboxes.create(world.team, new()).await;
+    assert!(matches!(created, Err(CreateError::DiskFull)), "{created:?}");
+    world.die().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kill_goes_on_and_is_answered_once_there_is_room_to_write_it_down() {
     let disk = FakeDisk::default();
