@@ -30,7 +30,8 @@ pub use pull::{Credentials, ImageSource, Pull, PullError, Pulled};
 pub use random::{Random, SystemRandom};
 pub use secret::Secret;
 pub use spec::{
-    Kept, NetworkMode, NetworkPolicy, OnDeadline, Origin, Platform, Resources, SandboxSpec, Shape,
+    Kept, NetworkMode, NetworkPolicy, OnDeadline, Origin, Platform, REFUSED_ALWAYS, Resources,
+    SandboxSpec, Shape,
 };
 pub use stream::ByteStream;
 pub use zone::{

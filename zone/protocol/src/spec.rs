@@ -1,9 +1,9 @@
 //! What a zone is asked to run. The record keeps the exact spec, so that any control process can
 //! deliver it again.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::Ipv4Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 
 use crate::{CheckpointId, ImageDigest, SandboxId, Secret, Timestamp};
@@ -144,6 +144,27 @@ pub enum NetworkMode {
     Full,
     /// Loopback only; ports are reached over the agent channel.
     None,
+}
+
+/// What is not the public internet (RFC 6890), and the metadata services with public addresses.
+/// The networks for documentation are left alone: nobody routes them.
+pub const REFUSED_ALWAYS: [Ipv4Net; 12] = [
+    net(0, 0, 0, 0, 8),
+    net(10, 0, 0, 0, 8),
+    net(100, 64, 0, 0, 10),
+    net(127, 0, 0, 0, 8),
+    net(168, 63, 129, 16, 32),
+    net(169, 254, 0, 0, 16),
+    net(172, 16, 0, 0, 12),
+    net(192, 0, 0, 0, 24),
+    net(192, 88, 99, 0, 24),
+    net(192, 168, 0, 0, 16),
+    net(198, 18, 0, 0, 15),
+    net(224, 0, 0, 0, 3),
+];
+
+const fn net(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)
 }
 
 /// Allow beats deny, deny beats the default, which is to allow. Private, link-local, metadata,

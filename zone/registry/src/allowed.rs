@@ -8,7 +8,7 @@ use std::{
 };
 
 use http::{Uri, uri::Authority};
-use sandboxo_zone_protocol::PullError;
+use sandboxo_zone_protocol::{PullError, REFUSED_ALWAYS};
 
 /// `https://registry.lan` or `http://127.0.0.1:5000`; without a port it is any.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,13 +77,19 @@ impl Allowed {
             _ => return Err(refused()),
         }
         let host = authority.host();
+        if self.names(host) {
+            let default = if uri.scheme_str() == Some("http") { 80 } else { 443 };
+            let port = authority.port_u16().unwrap_or(default);
+            let is_named = self.of(host).any(|it| it.port.is_none_or(|named| named == port));
+            return if is_named { Ok(()) } else { Err(refused()) };
+        }
         match host.trim_start_matches('[').trim_end_matches(']').parse() {
-            Ok(ip) if !is_public(ip) && !self.names(host) => Err(refused()),
+            Ok(ip) if !is_public(ip) => Err(refused()),
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    /// The operator knows it, so it may be anywhere.
+    /// The operator knows it, so it may be anywhere, though not at every port.
     pub(crate) fn names(&self, host: &str) -> bool {
         self.of(host).next().is_some()
     }
@@ -102,19 +108,7 @@ pub(crate) fn is_public(ip: IpAddr) -> bool {
 }
 
 fn is_public_v4(ip: Ipv4Addr) -> bool {
-    let [a, b, c, _] = ip.octets();
-    // A cloud's own services have an address that looks public.
-    let of_a_cloud = ip == Ipv4Addr::new(168, 63, 129, 16);
-    !(ip.is_private()
-        || ip.is_loopback()
-        || ip.is_link_local()
-        || ip.is_documentation()
-        || a == 0
-        || a >= 224
-        || (a == 100 && (64..128).contains(&b))
-        || (a == 192 && b == 0 && c == 0)
-        || (a == 198 && (18..20).contains(&b))
-        || of_a_cloud)
+    !(ip.is_documentation() || REFUSED_ALWAYS.iter().any(|net| net.contains(&ip)))
 }
 
 /// Global unicast without what stands for an IPv4 address, and without examples.
@@ -167,6 +161,9 @@ mod tests {
             ("http://169.254.169.254/latest", false),
             ("http://127.0.0.1:5000/v2/", true),
             ("http://127.0.0.1:8000/v2/", false),
+            ("https://127.0.0.1:8000/v2/", false),
+            ("https://127.0.0.1/v2/", false),
+            ("http://localhost:8000/v2/", true),
             ("https://10.0.0.5/v2/", true),
             ("http://10.0.0.5/v2/", false),
             ("https://[::1]/v2/", false),

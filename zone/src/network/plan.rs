@@ -122,7 +122,7 @@ pub(super) fn choose_pool(instance: &str, busy: &[Ipv4Net]) -> Option<Ipv4Net> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::rules::REFUSED_ALWAYS;
+    use sandboxo_zone_protocol::REFUSED_ALWAYS;
 
     fn net(text: &str) -> Ipv4Net {
         text.parse().unwrap()

@@ -9,10 +9,8 @@
 //! mixture. Both directions look at the address on every packet, so what is refused from then on
 //! ends, also where it was established.
 
-use std::net::Ipv4Addr;
-
 use ipnet::{IpNet, Ipv4Net};
-use sandboxo_zone_protocol::{NetworkMode, NetworkPolicy};
+use sandboxo_zone_protocol::{NetworkMode, NetworkPolicy, REFUSED_ALWAYS};
 
 use super::plan::Plan;
 
@@ -22,27 +20,6 @@ pub(super) const MAPS: [&str; 2] = ["egress", "ingress"];
 
 /// Connections of one sandbox at a time. The host's table of connections is shared by all.
 const FLOWS: u32 = 2048;
-
-/// What is not the public internet (RFC 6890), and the metadata services with public addresses.
-/// The networks for documentation are left alone: nobody routes them.
-pub(super) const REFUSED_ALWAYS: [Ipv4Net; 12] = [
-    net(0, 0, 0, 0, 8),
-    net(10, 0, 0, 0, 8),
-    net(100, 64, 0, 0, 10),
-    net(127, 0, 0, 0, 8),
-    net(168, 63, 129, 16, 32),
-    net(169, 254, 0, 0, 16),
-    net(172, 16, 0, 0, 12),
-    net(192, 0, 0, 0, 24),
-    net(192, 88, 99, 0, 24),
-    net(192, 168, 0, 0, 16),
-    net(198, 18, 0, 0, 15),
-    net(224, 0, 0, 0, 3),
-];
-
-const fn net(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> Ipv4Net {
-    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)
-}
 
 /// The table and what all sandboxes share. Applied again, it leaves the sandboxes' own chains
 /// and the ways to them as they are.
