@@ -6,9 +6,7 @@
 use std::{
     collections::BTreeSet,
     fs, io,
-    num::NonZero,
     path::{Path, PathBuf},
-    thread,
     time::Duration,
 };
 
@@ -130,9 +128,8 @@ impl Cgroups {
     }
 
     /// Makes the groups above all others.
-    pub(crate) fn prepare(&self, host: HostThreads) -> Result<(), CgroupError> {
+    pub(crate) fn prepare(&self, host: HostThreads, processors: u64) -> Result<(), CgroupError> {
         let threads = host.of_all_sandboxes();
-        let processors = thread::available_parallelism().map_or(1, NonZero::get) as u64;
         match self {
             Self::V1(v1) => v1.prepare(threads, processors),
             Self::V2(v2) => v2.prepare(threads, processors),
@@ -349,7 +346,7 @@ mod tests {
     #[tokio::test]
     async fn a_group_holds_counts_freezes_and_ends() {
         let cgroups = Cgroups::detect("00test").unwrap();
-        cgroups.prepare(HostThreads::read().unwrap()).unwrap();
+        cgroups.prepare(HostThreads::read().unwrap(), 2).unwrap();
         let group = cgroups.create("c1", &limits(1, 64, 32_768)).unwrap();
         let mut child = tokio::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = child.id().unwrap();

@@ -102,7 +102,8 @@ impl LocalZone {
         let runsc = Runsc::probe(&config.runsc, layout.runsc_root(), &layout.logs()).await?;
         let cgroups = Cgroups::detect(&config.instance)?;
         let threads = HostThreads::read().map_err(folder(Path::new("/proc/sys/kernel")))?;
-        cgroups.prepare(threads)?;
+        let processors = Processors::read().map_err(folder(Path::new("/proc/self")))?;
+        cgroups.prepare(threads, processors.count() as u64)?;
         let kernel = kernel_release();
         let facts = runsc.facts(cgroups.name(), kernel.clone());
         let boot = slot::host_boot().map_err(folder(Path::new("/proc")))?;
@@ -155,7 +156,7 @@ impl LocalZone {
             network,
             keeper,
             threads,
-            processors: Processors::read().map_err(folder(Path::new("/proc/self")))?,
+            processors,
             boot,
             janitor,
             starts: Semaphore::new(starts_at_once()),

@@ -55,6 +55,10 @@ impl Processors {
         Ok(Self { all: all.collect(), set, turn: AtomicUsize::new(0) })
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
+    }
+
     /// Those that a sandbox begins on; none: all.
     pub(crate) fn begin_on(&self, vcpus: u32) -> Vec<usize> {
         let count = usize::try_from(vcpus.max(1)).unwrap_or(usize::MAX);
