@@ -331,6 +331,8 @@ impl Zone for LocalZone {
                 kept.extend(told);
                 Ok(kept)
             }
+            // They are told once; the next call hears what is wrong with it.
+            Err(_) if !kept.is_empty() => Ok(kept),
             Err(ChannelError::Lost) => Err(ZoneError::NotFound),
             Err(error) => Err(ZoneError::Internal(Box::new(error))),
         }
