@@ -7,6 +7,7 @@
 use std::{collections::BTreeMap, fs, io, io::Read, path::PathBuf, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use sandboxo_archive::decoded;
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_zone_protocol::{Clock, ImageDigest, ImageInfo, ImportError, Random};
 use serde::{Deserialize, Serialize};
@@ -18,10 +19,8 @@ use crate::{
     fault::{gone, is_full},
     slot::write_whole,
 };
-use decode::decoded;
 
 mod collect;
-mod decode;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod layers;

@@ -14,7 +14,7 @@ const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const ZSTD_SKIPPED: [u8; 3] = [0x2a, 0x4d, 0x18];
 const BUFFER: usize = 256 << 10;
 
-pub(super) fn decoded<'a>(stream: &'a mut impl Read) -> io::Result<Box<dyn Read + 'a>> {
+pub fn decoded<'a>(stream: &'a mut impl Read) -> io::Result<Box<dyn Read + 'a>> {
     let mut first = Vec::with_capacity(ZSTD.len());
     stream.take(ZSTD.len() as u64).read_to_end(&mut first)?;
     let is_gzip = first.starts_with(&GZIP);

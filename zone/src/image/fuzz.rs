@@ -7,8 +7,9 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use sandboxo_archive::decoded;
+
 use super::{
-    decode::decoded,
     root::Root,
     unpack::{Of, Space, make_places, unpack},
 };

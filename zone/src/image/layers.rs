@@ -12,6 +12,7 @@ use std::{
     sync::Arc,
 };
 
+use sandboxo_archive::{decoded, each};
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_registry::{Found, Registries};
 use sandboxo_zone_protocol::{
@@ -20,10 +21,9 @@ use sandboxo_zone_protocol::{
 
 use super::{
     About, Images, Unfinished,
-    decode::decoded,
     root::Root,
     storing,
-    unpack::{Of, Space, each, make_places, unpack},
+    unpack::{Of, Space, damaged, make_places, unpack},
 };
 
 const WHITEOUT: &[u8] = b".wh.";
@@ -121,10 +121,11 @@ impl Images {
     ) -> Result<u64, ImportError> {
         let root = Root::open(&place.rootfs()).map_err(storing)?;
         let open = || File::open(archive).map_err(storing);
-        if at > 0 {
-            take_away(&mut *decoded(&mut open()?).map_err(ImportError::Read)?, &root)?;
-        }
         let space = Space { folder: &self.folder, reserve_mib: self.reserve_mib, max_bytes };
+        if at > 0 {
+            let mut file = open()?;
+            take_away(&mut *decoded(&mut file).map_err(ImportError::Read)?, &root, &space)?;
+        }
         let mut file = open()?;
         let mut layer = decoded(&mut file).map_err(ImportError::Read)?;
         unpack(&mut *layer, &root, &space, Of::Layer, written)
@@ -164,8 +165,8 @@ fn hidden(inside: &Path) -> Option<(&Path, &OsStr)> {
 }
 
 /// What the layer says is not there any more.
-fn take_away(tar: &mut dyn io::Read, root: &Root) -> Result<(), ImportError> {
-    each(tar, |entry| {
+fn take_away(tar: &mut dyn io::Read, root: &Root, space: &Space<'_>) -> Result<(), ImportError> {
+    each(tar, space.most(), damaged, |entry| {
         let path = entry.path().map_err(ImportError::Read)?.into_owned();
         let inside = path.strip_prefix("/").unwrap_or(&path);
         let Some((above, name)) = hidden(inside) else { return Ok(()) };

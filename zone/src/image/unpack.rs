@@ -1,16 +1,15 @@
 //! Entries of a tar to files below a root.
 
 use std::{
-    cell::Cell,
     ffi::OsStr,
     fs::File,
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
-    rc::Rc,
 };
 
 use nix::libc;
+use sandboxo_archive::each;
 use sandboxo_zone_protocol::ImportError;
 use tar::{Entry, EntryType};
 
@@ -32,8 +31,8 @@ const CHECK_EVERY: u64 = 64 << 20;
 /// What the tar crate's reader gives for a header that makes no sense.
 const MAX_ENTRIES: u64 = 5_000_000;
 const RESERVED: &str = ".sandboxo";
-/// Names and extended headers of one entry, which are held in memory.
-const MAX_HEAD: u64 = 1 << 20;
+/// Of an archive, beside its files.
+const HEADS: u64 = MAX_ENTRIES * 2048;
 
 /// What an archive is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,49 +52,17 @@ pub(super) struct Space<'a> {
 }
 
 impl Space<'_> {
+    /// What an archive may hold, packed or skipped.
+    pub(super) fn most(&self) -> u64 {
+        self.max_bytes.saturating_add(HEADS)
+    }
+
     fn check(&self) -> Result<(), ImportError> {
         match crate::disk::free_mib(self.folder) {
             Ok(free) if free < self.reserve_mib => Err(ImportError::DiskFull),
             Ok(_) => Ok(()),
             Err(error) => Err(storing(error)),
         }
-    }
-}
-
-/// One after the other; no more of what is between two files is read than may be held.
-pub(super) fn each<'a>(
-    tar: &'a mut dyn Read,
-    mut take: impl FnMut(&mut Entry<'_, Metered<'a>>) -> Result<(), ImportError>,
-) -> Result<(), ImportError> {
-    let left = Rc::new(Cell::new(MAX_HEAD));
-    let mut archive = tar::Archive::new(Metered { inner: tar, left: Rc::clone(&left) });
-    for entry in archive.entries().map_err(ImportError::Read)? {
-        let mut entry = entry.map_err(damaged)?;
-        left.set(u64::MAX);
-        take(&mut entry)?;
-        // What nobody wanted of it is skipped before the next head.
-        io::copy(&mut entry, &mut io::sink()).map_err(damaged)?;
-        left.set(MAX_HEAD);
-    }
-    Ok(())
-}
-
-pub(super) struct Metered<'a> {
-    inner: &'a mut dyn Read,
-    left: Rc<Cell<u64>>,
-}
-
-impl Read for Metered<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.left.get();
-        let room = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-        if room == 0 && !buffer.is_empty() {
-            let why = format!("the head of an entry is longer than {} KiB", MAX_HEAD >> 10);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-        }
-        let count = self.inner.read(buffer.get_mut(..room).unwrap_or_default())?;
-        self.left.set(left.saturating_sub(count as u64));
-        Ok(count)
     }
 }
 
@@ -110,7 +77,7 @@ pub(super) fn unpack(
     let mut unpacking =
         Unpacking { root, space, of, written, unchecked: CHECK_EVERY, folders: Vec::new() };
     let mut count = 0;
-    each(tar, |entry| {
+    each(tar, space.most(), damaged, |entry| {
         unpacking.entry(entry)?;
         count += 1;
         if count > MAX_ENTRIES {
@@ -126,7 +93,7 @@ pub(super) fn unpack(
 }
 
 /// The reader's own complaints are about the archive; those of the stream are not.
-fn damaged(error: io::Error) -> ImportError {
+pub(super) fn damaged(error: io::Error) -> ImportError {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return ImportError::Rejected("the archive ends in the middle".into());
     }

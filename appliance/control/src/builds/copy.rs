@@ -2,26 +2,25 @@
 //! with the place, the owner and the mode that it is to have.
 
 use std::{
-    cell::Cell,
     fs::File,
-    io::{self, BufReader, Read, Seek as _, Write},
+    io::{self, Read, Write},
     path::Path,
-    rc::Rc,
 };
 
 use bytes::Bytes;
-use flate2::bufread::MultiGzDecoder;
+use sandboxo_archive::{decoded, each};
 use sandboxo_model::decide::copy::{CopyError, Entry, Kind, Placed, Rule, There, place};
 use sandboxo_zone_protocol::Timestamp;
-use tar::{Archive, Builder, EntryType, Header};
+use tar::{Builder, EntryType, Header};
 use tokio::sync::mpsc;
 
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+use super::uploads::MAX_UPLOAD_BYTES;
+
 /// More is no folder of sources, and would be held in memory.
 const MAX_ENTRIES: usize = 200_000;
 const PIECE: usize = 64 << 10;
-/// Names and extended headers of one entry, which are held in memory.
-const MAX_HEAD: u64 = 1 << 20;
+/// Of an archive once it is unpacked: sixteen times what may be sent of one.
+const MAX_BYTES: u64 = 16 * MAX_UPLOAD_BYTES;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RewriteError {
@@ -45,16 +44,15 @@ pub(super) struct Owner {
 /// Blocks.
 pub(super) fn list(archive: &Path) -> Result<Vec<Entry>, RewriteError> {
     let mut entries = Vec::new();
-    let (mut archive, left) = open(archive)?;
-    for entry in archive.entries().map_err(RewriteError::Read)? {
-        let mut entry = entry.map_err(RewriteError::Read)?;
-        left.set(u64::MAX);
+    let mut file = File::open(archive).map_err(RewriteError::Read)?;
+    let archive = decoded(&mut file).map_err(RewriteError::Read)?;
+    each(archive, MAX_BYTES, RewriteError::Read, |entry| {
         if entries.len() >= MAX_ENTRIES {
             return Err(RewriteError::Entry(format!("more than {MAX_ENTRIES} files are copied")));
         }
-        entries.push(describe(&entry)?);
-        skip_to_the_next(&mut entry, &left)?;
-    }
+        entries.push(describe(entry)?);
+        Ok(())
+    })?;
     Ok(entries)
 }
 
@@ -75,83 +73,35 @@ pub(super) fn rewrite(
         header.set_mtime(u64::try_from(now.as_second()).unwrap_or_default());
         append(out, &mut header, placed, io::empty())
     };
-    let (mut archive, left) = open(archive)?;
-    for (at, entry) in archive.entries().map_err(RewriteError::Read)?.enumerate() {
-        let mut entry = entry.map_err(RewriteError::Read)?;
-        left.set(u64::MAX);
+    let mut file = File::open(archive).map_err(RewriteError::Read)?;
+    let archive = decoded(&mut file).map_err(RewriteError::Read)?;
+    let mut numbers = 0..;
+    each(archive, MAX_BYTES, RewriteError::Read, |entry| {
+        let at = numbers.next();
         while let Some(folder) = placed.next_if(|it| it.source.is_none()) {
             made(&mut out, folder)?;
         }
-        let Some(own) = placed.next_if(|it| it.source == Some(at)) else {
-            skip_to_the_next(&mut entry, &left)?;
-            continue;
-        };
+        let Some(own) = placed.next_if(|it| it.source == at) else { return Ok(()) };
         let mut header = header_of(own, owner);
         header.set_mtime(entry.header().mtime().unwrap_or_default());
         match &own.kind {
-            Kind::Folder => append(&mut out, &mut header, own, io::empty())?,
+            Kind::Folder => append(&mut out, &mut header, own, io::empty()),
             Kind::File => {
                 header.set_size(entry.size());
-                append(&mut out, &mut header, own, &mut entry)?;
+                append(&mut out, &mut header, own, entry)
             }
             Kind::Link => {
                 let target = entry.link_name().map_err(RewriteError::Read)?.unwrap_or_default();
-                link(&mut out, &mut header, own, &target)?;
+                link(&mut out, &mut header, own, &target)
             }
-            Kind::Same(of) => link(&mut out, &mut header, own, Path::new(relative(of)))?,
+            Kind::Same(of) => link(&mut out, &mut header, own, Path::new(relative(of))),
         }
-        skip_to_the_next(&mut entry, &left)?;
-    }
+    })?;
     for folder in placed {
         made(&mut out, folder)?;
     }
     let mut pieces = out.into_inner().map_err(|_left| RewriteError::Write)?;
     pieces.flush().map_err(|_left| RewriteError::Write)
-}
-
-/// Its next head may be so long; what is left of this entry does not count.
-fn skip_to_the_next(entry: &mut impl Read, left: &Cell<u64>) -> Result<(), RewriteError> {
-    io::copy(entry, &mut io::sink()).map_err(RewriteError::Read)?;
-    left.set(MAX_HEAD);
-    Ok(())
-}
-
-/// No more is read than is left.
-struct Metered {
-    inner: Box<dyn Read>,
-    left: Rc<Cell<u64>>,
-}
-
-impl Read for Metered {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.left.get();
-        let room = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-        if room == 0 && !buffer.is_empty() {
-            let why = format!("the head of an entry is longer than {} KiB", MAX_HEAD >> 10);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-        }
-        let count = self.inner.read(buffer.get_mut(..room).unwrap_or_default())?;
-        self.left.set(left.saturating_sub(count as u64));
-        Ok(count)
-    }
-}
-
-fn open(archive: &Path) -> Result<(Archive<Metered>, Rc<Cell<u64>>), RewriteError> {
-    let read = || {
-        let mut file = File::open(archive)?;
-        let mut first = [0; 2];
-        let is_gzip = file.read(&mut first)? == 2 && first == GZIP_MAGIC;
-        file.rewind()?;
-        let file = BufReader::with_capacity(PIECE, file);
-        Ok::<Box<dyn Read>, io::Error>(if is_gzip {
-            Box::new(BufReader::with_capacity(PIECE, MultiGzDecoder::new(file)))
-        } else {
-            Box::new(file)
-        })
-    };
-    let left = Rc::new(Cell::new(MAX_HEAD));
-    let inner = read().map_err(RewriteError::Read)?;
-    Ok((Archive::new(Metered { inner, left: Rc::clone(&left) }), left))
 }
 
 fn describe(entry: &tar::Entry<'_, impl Read>) -> Result<Entry, RewriteError> {

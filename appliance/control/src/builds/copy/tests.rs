@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, io::Cursor};
 use flate2::{Compression, write::GzEncoder};
 use sandboxo_model::decide::copy::What;
 
+use tar::Archive;
+
 use super::*;
 
 const OWNER: Owner = Owner { uid: 1000, gid: 1001 };
