@@ -111,6 +111,8 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<Started> {
         starts_at_once: starts_at_once(),
         uploads: state.uploads(),
         uploads_reserve: config.limits.disk_reserve_mib << 20,
+        volume_mib: config.limits.volume_mib,
+        volume_key: state.secret_or_new("volume-key", &*random)?,
         ..ControlConfig::default()
     };
     let control = Control::start(

@@ -5,10 +5,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use futures_util::future::join_all;
 use sandboxo_crashpoint::Point;
+use sandboxo_tests::eventually;
 use tokio::time::Instant;
 
 use crate::promises::{
-    Known, Promise, World, build, create, create_again, import, kill, kill_all, set_timeout,
+    Known, Promise, World, build, create, create_again, create_volume, delete_volumes, import,
+    kill, kill_all, set_timeout, volumes,
 };
 
 /// Of a sandbox that stays; the machine may be slow.
@@ -102,6 +104,19 @@ async fn die_at(world: &mut World, name: &str) -> Result<()> {
             }
             set_timeout(&client, victim, seconds).await?;
         }
+        "volume" => {
+            let goes = matches!(name, "volume.doomed" | "volume.unmounted" | "volume.removed");
+            if goes {
+                ensure!(create_volume(&client, &key).await?, "a volume");
+            }
+            world.appliance.order_death(&order)?;
+            let answered = if goes {
+                delete_volumes(&client, &key).await?
+            } else {
+                create_volume(&client, &key).await?
+            };
+            ensure!(!answered, "it dies before it answers");
+        }
         "import" => {
             world.appliance.order_death(&order)?;
             import(&client, name).await?;
@@ -128,6 +143,17 @@ async fn die_at(world: &mut World, name: &str) -> Result<()> {
     }
     if story == "build" {
         build(&client, name, false).await.context("the second attempt")?;
+    }
+    if story == "volume" {
+        // Neither was answered: one that was to be made is not there, one that was to go is gone.
+        let left = || async {
+            let left = volumes(&client, &key).await?;
+            ensure!(left.is_empty(), "{left:?} of {key}");
+            Ok(())
+        };
+        eventually(Duration::from_secs(20), left).await?;
+        ensure!(create_volume(&client, &key).await?, "a volume again");
+        ensure!(delete_volumes(&client, &key).await?, "and its end");
     }
     if story == "import" {
         ensure!(import(&client, name).await?, "an import again");

@@ -305,3 +305,30 @@ pub(crate) async fn kill_all(client: &Client, known: Vec<&mut Known>) -> Result<
     }
     Ok(())
 }
+
+/// `false`: no answer came.
+pub(crate) async fn create_volume(client: &Client, name: &str) -> Result<bool> {
+    let asked = client.api(Method::POST, "/volumes").json(&json!({ "name": name }));
+    let Some((status, text)) = answer(asked).await else { return Ok(false) };
+    ensure!(status == StatusCode::CREATED, "a volume was answered with {status}: {text}");
+    Ok(true)
+}
+
+/// Asks for the end of all of this name. `false`: no answer came.
+pub(crate) async fn delete_volumes(client: &Client, name: &str) -> Result<bool> {
+    for id in volumes(client, name).await? {
+        let asked = client.api(Method::DELETE, &format!("/volumes/{id}"));
+        let Some((status, text)) = answer(asked).await else { return Ok(false) };
+        ensure!(status == StatusCode::NO_CONTENT, "a deletion was answered with {status}: {text}");
+    }
+    Ok(true)
+}
+
+/// Their ids.
+pub(crate) async fn volumes(client: &Client, name: &str) -> Result<Vec<String>> {
+    let listed: Value = client.api(Method::GET, "/volumes").send().await?.json().await?;
+    let listed = listed.as_array().context("a list of volumes")?;
+    let called = listed.iter().filter(|it| it.get("name") == Some(&json!(name)));
+    let ids = called.map(|it| it.get("volumeID").and_then(Value::as_str).map(str::to_owned));
+    ids.collect::<Option<_>>().context("the volumes' ids")
+}

@@ -40,6 +40,7 @@ pub(crate) fn against<'a>(command: &'a mut Command, appliance: &Appliance) -> &'
         .env("E2B_API_URL", &appliance.client.url)
         .env("E2B_SANDBOX_URL", &appliance.client.url)
         .env("E2B_API_KEY", &appliance.client.key)
+        .env("E2B_VOLUME_API_URL", &appliance.client.url)
 }
 
 pub(crate) fn scripts() -> PathBuf {

@@ -142,6 +142,15 @@ impl Layout {
         self.run.join("m")
     }
 
+    /// The images of volumes, by their ids.
+    pub(crate) fn volumes(&self) -> PathBuf {
+        self.state.join("volumes")
+    }
+
+    pub(crate) fn volume_mounts(&self) -> PathBuf {
+        self.run.join("v")
+    }
+
     pub(crate) fn runsc_root(&self) -> PathBuf {
         self.run.join("r")
     }

@@ -26,8 +26,16 @@ use crate::fault::{gone, is_full};
 const FORMAT: u32 = 1;
 /// What ext4 keeps for itself on top of what was asked for.
 const OVERHEAD_MIB: u64 = 4;
-/// The private layer is one file.
-const INODES: &str = "64";
+/// Of a private layer: nothing in it outlives a crash of the host, it never grows, and one file
+/// fills it.
+const PRIVATE: [&str; 6] = [
+    "-N",
+    "64",
+    "-O",
+    "^has_journal,^resize_inode,^dir_index,^quota",
+    "-E",
+    "nodiscard,lazy_itable_init=1",
+];
 const MKFS_TIMEOUT: Duration = Duration::from_mins(1);
 /// Another process may take the free loop device that the kernel named.
 const LOOP_ATTEMPTS: u32 = 64;
@@ -79,7 +87,7 @@ impl Disks {
         blocking(move || {
             copy_sparse(&template, &image).map_err(DiskError::at("copy the empty file system"))?;
             fs::create_dir_all(&at).map_err(DiskError::at("make the mount point"))?;
-            mount_image(&image, &at)
+            mount_image(&image, &at, "nodiscard")
         })
         .await
     }
@@ -92,21 +100,23 @@ impl Disks {
         }
         fs::create_dir_all(&self.templates).map_err(DiskError::at("make the templates' folder"))?;
         let unfinished = path.with_extension("new");
-        make_file_system(&unfinished, u64::from(size_mib) + OVERHEAD_MIB).await?;
+        make_file_system(&unfinished, u64::from(size_mib) + OVERHEAD_MIB, &PRIVATE).await?;
         fs::rename(&unfinished, &path).map_err(DiskError::at("keep the empty file system"))?;
         Ok(path)
     }
 }
 
-async fn make_file_system(path: &Path, size_mib: u64) -> Result<(), DiskError> {
+pub(crate) async fn make_file_system(
+    path: &Path,
+    size_mib: u64,
+    features: &[&str],
+) -> Result<(), DiskError> {
     let file = File::create(path).map_err(DiskError::at("make an image file"))?;
     file.set_len(size_mib << 20).map_err(DiskError::at("size an image file"))?;
     drop(file);
     let mkfs = tokio::process::Command::new("mkfs.ext4")
-        .args(["-q", "-F", "-m", "0", "-b", "4096", "-N", INODES])
-        // Nothing in it outlives a crash of the host, it never grows, and one file fills it.
-        .args(["-O", "^has_journal,^resize_inode,^dir_index,^quota"])
-        .args(["-E", "nodiscard,lazy_itable_init=1"])
+        .args(["-q", "-F", "-m", "0", "-b", "4096"])
+        .args(features)
         .arg(path)
         .stdin(Stdio::null())
         .kill_on_drop(true)
@@ -157,7 +167,7 @@ fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn mount_image(image: &Path, at: &Path) -> Result<(), DiskError> {
+pub(crate) fn mount_image(image: &Path, at: &Path, options: &str) -> Result<(), DiskError> {
     let backing = OpenOptions::new()
         .read(true)
         .write(true)
@@ -171,7 +181,7 @@ fn mount_image(image: &Path, at: &Path) -> Result<(), DiskError> {
         Some("ext4"),
         // No `MS_NOEXEC`: programs that a sandbox writes are mapped from here.
         MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOATIME,
-        Some("nodiscard"),
+        Some(options),
     )
     .map_err(|errno| DiskError::at("mount the disk")(errno.into()))
 }
@@ -284,6 +294,11 @@ pub(crate) fn release(mount: &Path) -> io::Result<()> {
             gone(fs::remove_file(entry.path()))?;
         }
     }
+    unmount(mount)
+}
+
+/// With the mount point. A repeat is a success.
+pub(crate) fn unmount(mount: &Path) -> io::Result<()> {
     loop {
         match umount2(mount, MntFlags::UMOUNT_NOFOLLOW) {
             Ok(()) => {}
@@ -399,7 +414,7 @@ mod tests {
         release(&at).unwrap();
         assert!(!at.exists());
         fs::create_dir(&at).unwrap();
-        mount_image(&image, &at).unwrap();
+        mount_image(&image, &at, "nodiscard").unwrap();
         release_all(&at).unwrap();
         release_all(&at).unwrap();
         assert!(!at.exists());

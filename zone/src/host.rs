@@ -19,6 +19,7 @@ use crate::{
     programs::Programs,
     runsc::Runsc,
     slot::ProgramsRecord,
+    volume::Volumes,
 };
 
 pub(crate) struct Host {
@@ -30,6 +31,7 @@ pub(crate) struct Host {
     pub(crate) runsc: Runsc,
     pub(crate) cgroups: Cgroups,
     pub(crate) disks: Disks,
+    pub(crate) volumes: Volumes,
     pub(crate) images: Images,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) programs: Programs,

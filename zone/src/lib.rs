@@ -32,6 +32,7 @@ mod selftest;
 mod sentry;
 mod slot;
 mod teardown;
+mod volume;
 
 pub use cgroup::CgroupError;
 pub use config::{Limits, ZoneConfig};

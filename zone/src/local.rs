@@ -15,8 +15,8 @@ use sandboxo_tasks::{Tasks, every};
 use sandboxo_zone_protocol::{
     AGENT_PORT, ByteStream, Capacity, Checkpoint, CheckpointId, Clock, ConnectError, CreateError,
     ImageDigest, ImageInfo, ImportError, Kept, Measured, NetworkPolicy, Notice, Origin, PauseError,
-    Pull, PullError, Pulled, Random, SandboxId, SandboxSpec, Shape, Started, Timestamp, Zone,
-    ZoneError, ZoneEvent, ZoneInfo,
+    Pull, PullError, Pulled, Random, SandboxId, SandboxSpec, Shape, Started, Timestamp,
+    VolumeError, VolumeFiles, VolumeId, Zone, ZoneError, ZoneEvent, ZoneInfo,
 };
 use tokio::{
     io::AsyncRead,
@@ -45,6 +45,7 @@ use crate::{
     sandbox::{InUse, Shared, Task},
     selftest::{self, SelfTestError},
     slot,
+    volume::Volumes,
 };
 
 const PING: Duration = Duration::from_secs(5);
@@ -118,7 +119,12 @@ impl LocalZone {
         programs.keep(runsc.path(), runsc.digest()).map_err(folder(&layout.programs()))?;
 
         // Both share the folders that they mount in, which the keeper must find shared.
-        disk::share(&layout.mounts()).map_err(folder(&layout.mounts()))?;
+        for mounts in [layout.mounts(), layout.volume_mounts()] {
+            fs::create_dir_all(&mounts)
+                .and_then(|()| disk::share(&mounts))
+                .map_err(folder(&mounts))?;
+        }
+        let volumes = Volumes::new(&layout).map_err(folder(&layout.volumes()))?;
         let mut network = NetworkConfig::new(config.instance.clone());
         network.resolvers.clone_from(&config.resolvers);
         network.random = random.clone();
@@ -147,6 +153,7 @@ impl LocalZone {
             start_timeout: config.start_timeout,
             freeze_after: config.freeze_after,
             disks: Disks::new(layout.disk_templates()),
+            volumes,
             layout,
             runsc,
             cgroups,
@@ -373,6 +380,22 @@ impl Zone for LocalZone {
         let host = &self.shared.host;
         let max_mib = self.config.pull_max_mib;
         host.images.pull(&self.registries, pull, max_mib, &*host.random).await
+    }
+
+    async fn make_volume(&self, id: VolumeId, size_mib: u32) -> Result<(), VolumeError> {
+        let reserve = self.config.limits.disk_reserve_mib;
+        if disk::free_mib(&self.config.state).is_ok_and(|free| free < reserve) {
+            return Err(VolumeError::DiskFull);
+        }
+        self.shared.host.volumes.make(id, size_mib).await
+    }
+
+    async fn remove_volume(&self, id: VolumeId) -> Result<(), VolumeError> {
+        self.shared.host.volumes.remove(id).await
+    }
+
+    async fn volume(&self, id: VolumeId) -> Result<Arc<dyn VolumeFiles>, VolumeError> {
+        self.shared.host.volumes.open(id).await
     }
 
     async fn keep_warm(&self, shapes: BTreeSet<Shape>) -> Result<(), ZoneError> {

@@ -10,9 +10,6 @@ use crate::{Surface, error::not_offered};
 
 pub(crate) fn router() -> Router<Surface> {
     Router::new()
-        .route("/volumes", any(not_offered))
-        .route("/volumes/{*rest}", any(not_offered))
-        .route("/volumecontent/{*rest}", any(not_offered))
         .route("/secrets", any(not_offered))
         .route("/secrets/{*rest}", any(not_offered))
         .route("/teams", get(not_offered))

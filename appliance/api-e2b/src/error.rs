@@ -8,10 +8,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use sandboxo_control::{
-    BuildStatusError, CheckpointError, CreateError, DeleteSnapshotError, DeleteTemplateError,
-    ForkError, HistoryError, KillError, ListError, NetworkError, PauseError, PublishError,
-    RequestBuildError, ResumeError, SnapshotError, StartBuildError, TagError, TimeoutError,
-    UploadError,
+    BuildStatusError, CheckpointError, CreateError, CreateVolumeError, DeleteSnapshotError,
+    DeleteTemplateError, DeleteVolumeError, ForkError, HistoryError, KillError, ListError,
+    NetworkError, PauseError, PublishError, RequestBuildError, ResumeError, SnapshotError,
+    StartBuildError, TagError, TimeoutError, UploadError,
 };
 use sandboxo_model::{Field, Invalid};
 use serde::Serialize;
@@ -194,6 +194,41 @@ impl From<CreateError> for ApiError {
             CreateError::Failed => Self::Failed { message, error_code: "start_failed" },
             CreateError::ZoneUnavailable => Self::Busy(message),
             CreateError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<CreateVolumeError> for ApiError {
+    fn from(error: CreateVolumeError) -> Self {
+        let message = error.to_string();
+        match error {
+            CreateVolumeError::Name(_) => Self::Invalid(format!("name: {message}")),
+            CreateVolumeError::NameTaken(_) => {
+                Self::Conflict { message, error_code: Some("volume_exists") }
+            }
+            CreateVolumeError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            CreateVolumeError::TimedOut => {
+                Self::TooSlow { message, error_code: "volume_timed_out" }
+            }
+            CreateVolumeError::ZoneUnavailable => Self::Busy(message),
+            CreateVolumeError::Failed => Self::Failed { message, error_code: "volume_failed" },
+            CreateVolumeError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<DeleteVolumeError> for ApiError {
+    fn from(error: DeleteVolumeError) -> Self {
+        let message = error.to_string();
+        match error {
+            DeleteVolumeError::NotFound(_) => Self::NotFound(message),
+            DeleteVolumeError::InUse(_) => {
+                Self::Conflict { message, error_code: Some("volume_in_use") }
+            }
+            DeleteVolumeError::ZoneUnavailable => Self::Busy(message),
+            DeleteVolumeError::Failed => Self::Failed { message, error_code: "volume_failed" },
+            DeleteVolumeError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            DeleteVolumeError::Store(source) => Self::Internal(source.into()),
         }
     }
 }

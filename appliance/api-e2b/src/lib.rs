@@ -17,6 +17,8 @@ mod sandboxes;
 mod snapshots;
 mod templates;
 mod view;
+mod volume_content;
+mod volumes;
 
 use std::sync::Arc;
 
@@ -50,6 +52,8 @@ pub fn router(control: Control, domain: Option<String>, rates: RateLimits) -> Ro
         .merge(templates::router())
         .merge(builds::router())
         .merge(snapshots::router())
+        .merge(volumes::router())
+        .merge(volume_content::router())
         .merge(absent::router())
         .merge(openapi::router())
         .route_layer(middleware::from_fn_with_state(surface.clone(), limiter::limit))

@@ -87,8 +87,16 @@ mod tests {
     #[test]
     fn the_document_has_every_route_and_no_other() {
         let document: Value = serde_json::from_str(DOCUMENT).unwrap();
-        let files =
-            ["lib.rs", "openapi.rs", "sandboxes.rs", "templates.rs", "builds.rs", "snapshots.rs"];
+        let files = [
+            "lib.rs",
+            "openapi.rs",
+            "sandboxes.rs",
+            "templates.rs",
+            "builds.rs",
+            "snapshots.rs",
+            "volumes.rs",
+            "volume_content.rs",
+        ];
         assert_eq!(written(&document), served(&files), "openapi.json and the routers differ");
     }
 

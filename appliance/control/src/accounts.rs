@@ -1,4 +1,4 @@
-//! Teams, keys, templates, snapshots and layers of builds in memory. Written after the store has them, under one lock each, so
+//! Teams, keys, templates, snapshots, volumes and layers of builds in memory. Written after the store has them, under one lock each, so
 //! that memory never runs ahead of the disk.
 
 use std::{
@@ -9,9 +9,11 @@ use std::{
 use parking_lot::RwLock;
 use sandboxo_model::{
     ApiKeyRecord, Base, ImageName, LayerKey, LayerRecord, SnapshotKind, SnapshotRecord, TeamRecord,
-    TemplateName, TemplateRecord, TemplateRef, decide,
+    TemplateName, TemplateRecord, TemplateRef, VolumeRecord, decide,
 };
-use sandboxo_zone_protocol::{ApiKeyId, CheckpointId, ImageDigest, Shape, TeamId, TemplateId};
+use sandboxo_zone_protocol::{
+    ApiKeyId, CheckpointId, ImageDigest, Shape, TeamId, TemplateId, VolumeId,
+};
 
 #[derive(Default)]
 pub(crate) struct Accounts {
@@ -28,6 +30,7 @@ pub(crate) struct Maps {
     pub(crate) templates: BTreeMap<TemplateId, Arc<TemplateRecord>>,
     pub(crate) snapshots: BTreeMap<TemplateId, Arc<SnapshotRecord>>,
     layers: BTreeMap<LayerKey, Arc<LayerRecord>>,
+    volumes: BTreeMap<VolumeId, Arc<VolumeRecord>>,
 }
 
 /// What a client wants to start from.
@@ -52,6 +55,7 @@ impl Accounts {
         templates: Vec<TemplateRecord>,
         snapshots: Vec<SnapshotRecord>,
         layers: Vec<LayerRecord>,
+        volumes: Vec<VolumeRecord>,
     ) -> Self {
         let accounts = Self::default();
         for team in teams {
@@ -68,6 +72,9 @@ impl Accounts {
         }
         for layer in layers {
             accounts.put_layer(Arc::new(layer));
+        }
+        for volume in volumes {
+            accounts.put_volume(Arc::new(volume));
         }
         accounts
     }
@@ -111,6 +118,18 @@ impl Accounts {
 
     pub(crate) fn remove_layer(&self, key: LayerKey) {
         self.maps.write().layers.remove(&key);
+    }
+
+    pub(crate) fn put_volume(&self, volume: Arc<VolumeRecord>) {
+        self.maps.write().volumes.insert(volume.id, volume);
+    }
+
+    pub(crate) fn remove_volume(&self, id: VolumeId) {
+        self.maps.write().volumes.remove(&id);
+    }
+
+    pub(crate) fn volumes(&self) -> Vec<Arc<VolumeRecord>> {
+        self.read(|maps| maps.volumes.values().map(Arc::clone).collect())
     }
 
     pub(crate) fn layer(&self, key: LayerKey) -> Option<Arc<LayerRecord>> {

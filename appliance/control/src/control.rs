@@ -7,11 +7,11 @@ use sandboxo_model::ZoneRecord;
 use sandboxo_spool::Spool;
 use sandboxo_store::{Read as _, Store, StoreError};
 use sandboxo_tasks::Tasks;
-use sandboxo_zone_protocol::{Clock, Random, Region, Zone, ZoneCode};
+use sandboxo_zone_protocol::{Clock, Random, Region, Secret, Zone, ZoneCode};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
-    Builds, Keys, Sandboxes, Snapshots, Templates, Zones,
+    Builds, Keys, Sandboxes, Snapshots, Templates, Volumes, Zones,
     accounts::Accounts,
     builds::{MAX_UPLOAD_BYTES, Uploads},
     checkpoints::Checkpoints,
@@ -30,6 +30,7 @@ pub struct Control {
     pub templates: Templates,
     pub builds: Builds,
     pub snapshots: Snapshots,
+    pub volumes: Volumes,
     pub keys: Keys,
     pub zones: Zones,
 }
@@ -61,6 +62,10 @@ pub struct ControlConfig {
     pub uploads_of_team: u64,
     /// Bytes that stay free where they lie.
     pub uploads_reserve: u64,
+    /// Of each volume.
+    pub volume_mib: u32,
+    /// Signs the tokens for what is in volumes.
+    pub volume_key: Secret,
 }
 
 impl Default for ControlConfig {
@@ -79,6 +84,8 @@ impl Default for ControlConfig {
             // Four of the largest.
             uploads_of_team: 4 * MAX_UPLOAD_BYTES,
             uploads_reserve: 0,
+            volume_mib: 10_240,
+            volume_key: Secret::new("of nobody"),
         }
     }
 }
@@ -105,7 +112,8 @@ impl Control {
     ) -> Result<Self, StartError> {
         let zone_record = zone_record(&store, &*zone, &*random).await?;
         let read = store.read(|tx| {
-            let accounts = Accounts::new(tx.all()?, tx.all()?, tx.all()?, tx.all()?, tx.all()?);
+            let accounts =
+                Accounts::new(tx.all()?, tx.all()?, tx.all()?, tx.all()?, tx.all()?, tx.all()?);
             Ok::<_, StoreError>((accounts, tx.live_sandboxes()?))
         });
         let (accounts, sandboxes) = read.await?;
@@ -155,11 +163,14 @@ impl Control {
         let sandboxes = Sandboxes::new(Arc::clone(&context));
         let builds = Builds::new(Arc::clone(&context), sandboxes.clone(), templates.clone());
         builds.take_over().await?;
+        let volumes = Volumes::new(Arc::clone(&context));
+        volumes.take_over().await?;
         Ok(Self {
             sandboxes,
             templates,
             builds,
             snapshots: Snapshots::new(Arc::clone(&context)),
+            volumes,
             keys: Keys::new(context),
             zones,
         })

@@ -1,4 +1,4 @@
-//! What can be done, whoever asks: sandboxes, templates, builds, snapshots, keys.
+//! What can be done, whoever asks: sandboxes, templates, builds, snapshots, volumes, keys.
 //!
 //! Knows nothing of HTTP, and cannot tell one zone from another.
 //! The record says what should be, the zone reports what is; one driver per live sandbox brings
@@ -23,6 +23,7 @@ mod snapshots;
 mod starts;
 mod templates;
 mod tokens;
+mod volumes;
 mod zones;
 
 pub use builds::{
@@ -43,4 +44,5 @@ pub use snapshots::{
 pub use templates::{
     DeleteTemplateError, ImportTemplate, ImportTemplateError, PublishError, Templates,
 };
+pub use volumes::{CreateVolumeError, DeleteVolumeError, OpenVolumeError, Volumes};
 pub use zones::{ZoneStatus, Zones};

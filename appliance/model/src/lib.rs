@@ -17,6 +17,7 @@ mod sandbox;
 mod snapshot;
 mod team;
 mod template;
+mod volume;
 mod zone;
 
 pub use build::{
@@ -35,4 +36,5 @@ pub use sandbox::{Ingress, SandboxRecord, Standing, TemplateUse};
 pub use snapshot::{Base, Fork, SnapshotBuild, SnapshotKind, SnapshotRecord, origin};
 pub use team::TeamRecord;
 pub use template::{TemplateName, TemplateNameError, TemplateRecord, TemplateRef};
+pub use volume::{NotAVolumeName, VolumeName, VolumePhase, VolumeRecord};
 pub use zone::ZoneRecord;

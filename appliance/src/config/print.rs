@@ -18,7 +18,8 @@ pub(crate) fn print(config: &Config) -> Value {
         token,
         zone: ZoneSection { name, runsc, agent, resolvers, freeze_after_seconds },
         pool: Pool { size, blanks },
-        limits: Limits { sandboxes, memory_reserve_mib, memory_overcommit, disk_reserve_mib },
+        limits:
+            Limits { sandboxes, memory_reserve_mib, memory_overcommit, disk_reserve_mib, volume_mib },
         images: Images { registries, max_mib: image_max_mib },
         rates: Rates { mode, list_per_second, delete_per_second },
         spool: SpoolSection { max_mib, max_age_hours },
@@ -44,6 +45,7 @@ pub(crate) fn print(config: &Config) -> Value {
             "memory_reserve_mib": memory_reserve_mib,
             "memory_overcommit": memory_overcommit,
             "disk_reserve_mib": disk_reserve_mib,
+            "volume_mib": volume_mib,
         },
         "images": {
             "registries": registries.iter().map(ToString::to_string).collect::<Vec<_>>(),

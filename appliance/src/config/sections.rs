@@ -66,6 +66,8 @@ pub(crate) struct Limits {
     pub(crate) memory_overcommit: u64,
     /// Stays free in the state folder's file system.
     pub(crate) disk_reserve_mib: u64,
+    /// Of each volume.
+    pub(crate) volume_mib: u32,
 }
 
 /// What recipes may begin with that is not here yet.
@@ -163,6 +165,7 @@ pub(crate) fn limits(top: &mut Reader<'_>) -> Limits {
         memory_reserve_mib: section.number("memory_reserve_mib", 0..=1_048_576).unwrap_or(512),
         memory_overcommit: section.number("memory_overcommit", 1..=100).unwrap_or(4),
         disk_reserve_mib: section.number("disk_reserve_mib", 0..=16_777_216).unwrap_or(1024),
+        volume_mib: section.number32("volume_mib", 16..=16_777_216).unwrap_or(10_240),
     };
     section.finish();
     limits

@@ -8,9 +8,9 @@ use std::ops::Bound;
 
 use sandboxo_model::{
     ApiKeyRecord, IdempotencyRecord, SandboxRecord, SnapshotRecord, TeamRecord, TemplateRecord,
-    ZoneRecord,
+    VolumeRecord, ZoneRecord,
 };
-use sandboxo_zone_protocol::{ApiKeyId, SandboxId, TeamId, TemplateId, ZoneName};
+use sandboxo_zone_protocol::{ApiKeyId, SandboxId, TeamId, TemplateId, VolumeId, ZoneName};
 
 use crate::{
     DecodeError, Record, StoreError,
@@ -36,6 +36,8 @@ pub enum Changed {
     TemplateRemoved(TemplateId),
     Snapshot(Box<SnapshotRecord>),
     SnapshotRemoved(TemplateId),
+    Volume(VolumeRecord),
+    VolumeRemoved(VolumeId),
     Team(TeamRecord),
     TeamRemoved(TeamId),
     ApiKey(ApiKeyRecord),
@@ -74,6 +76,7 @@ fn kind(table: Table) -> Option<u8> {
         Table::Zones => Some(5),
         Table::Idempotency => Some(6),
         Table::Snapshots => Some(7),
+        Table::Volumes => Some(8),
         // A build is of interest to whoever waits for it, and what it makes is a snapshot's change.
         Table::Builds
         | Table::BuildLogs
@@ -183,6 +186,8 @@ fn parse(sequence: &[u8], row: &[u8]) -> Result<Change, DecodeError> {
             Changed::IdempotencyRemoved { team, key }
         }
         (6, _) => Changed::Idempotency(IdempotencyRecord::decode(value)?),
+        (8, []) => Changed::VolumeRemoved(parse_key(key)?),
+        (8, _) => Changed::Volume(VolumeRecord::decode(value)?),
         (7, []) => Changed::SnapshotRemoved(parse_key(key)?),
         (7, _) => Changed::Snapshot(Box::new(SnapshotRecord::decode(value)?)),
         _ => return Err(bad()),

@@ -27,6 +27,8 @@ pub enum Table {
     BuildLogs,
     /// Key → record. Removed when nothing has used it for long, or when there are too many.
     Layers,
+    /// Id → record. Removed once the zone has removed the volume.
+    Volumes,
     /// Id → record.
     Teams,
     /// Id → record. Removed when the key is revoked.
@@ -46,7 +48,7 @@ pub enum Table {
 }
 
 impl Table {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Sandboxes,
         Self::EndedSandboxes,
         Self::EndedByTime,
@@ -55,6 +57,7 @@ impl Table {
         Self::Builds,
         Self::BuildLogs,
         Self::Layers,
+        Self::Volumes,
         Self::Teams,
         Self::ApiKeys,
         Self::Zones,
@@ -76,6 +79,7 @@ impl Table {
             Self::Builds => "builds",
             Self::BuildLogs => "build_logs",
             Self::Layers => "layers",
+            Self::Volumes => "volumes",
             Self::Teams => "teams",
             Self::ApiKeys => "api_keys",
             Self::Zones => "zones",

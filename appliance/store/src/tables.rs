@@ -10,6 +10,7 @@ pub(crate) mod sandbox;
 mod snapshot;
 mod team;
 mod template;
+mod volume;
 mod zone;
 
 use std::{ops::Bound, str::FromStr, sync::Arc};

@@ -95,24 +95,57 @@ impl fmt::Display for ZoneCode {
     }
 }
 
-/// One sandbox, from create to kill; pause and resume keep it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub struct SandboxId {
-    region: Region,
-    tail: [u8; TAIL],
+macro_rules! regional_ids {
+    ($($(#[$doc:meta])* $name:ident: $prefix:literal, $kind:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(into = "String", try_from = "String")]
+        pub struct $name {
+            region: Region,
+            tail: [u8; TAIL],
+        }
+        text_form!($name);
+
+        impl $name {
+            pub fn random(region: Region, zone: ZoneCode, random: &dyn Random) -> Self {
+                let mut tail: [u8; TAIL] = characters(random);
+                if let Some(end) = tail.last_chunk_mut::<CODE>() {
+                    *end = zone.0;
+                }
+                Self { region, tail }
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let parse = || {
+                    let rest = text.strip_prefix($prefix)?;
+                    let separator = rest.chars().next().filter(|c| matches!(c, '_' | '-'))?;
+                    let (region, tail) = rest.get(1..)?.split_once(separator)?;
+                    Some(Self { region: region.parse().ok()?, tail: of_alphabet(tail)? })
+                };
+                parse().ok_or(ParseIdError { kind: $kind })
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "_{}_{}"), self.region, ascii(&self.tail))
+            }
+        }
+    )*};
 }
-text_form!(SandboxId);
+
+regional_ids! {
+    /// One sandbox, from create to kill; pause and resume keep it.
+    SandboxId: "sbx", "sandbox id";
+    /// One volume.
+    VolumeId: "vol", "volume id";
+}
 
 impl SandboxId {
-    pub fn random(region: Region, zone: ZoneCode, random: &dyn Random) -> Self {
-        let mut tail: [u8; TAIL] = characters(random);
-        if let Some(end) = tail.last_chunk_mut::<CODE>() {
-            *end = zone.0;
-        }
-        Self { region, tail }
-    }
-
     pub fn region(&self) -> Region {
         self.region
     }
@@ -125,26 +158,6 @@ impl SandboxId {
     /// The spelling for host names and the E2B surface: `sbx-ord-<20>`.
     pub fn label(&self) -> String {
         format!("sbx-{}-{}", self.region, ascii(&self.tail))
-    }
-}
-
-impl FromStr for SandboxId {
-    type Err = ParseIdError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parse = || {
-            let rest = text.strip_prefix("sbx")?;
-            let separator = rest.chars().next().filter(|c| matches!(c, '_' | '-'))?;
-            let (region, tail) = rest.get(1..)?.split_once(separator)?;
-            Some(Self { region: region.parse().ok()?, tail: of_alphabet(tail)? })
-        };
-        parse().ok_or(ParseIdError { kind: "sandbox id" })
-    }
-}
-
-impl fmt::Display for SandboxId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sbx_{}_{}", self.region, ascii(&self.tail))
     }
 }
 

@@ -13,6 +13,7 @@ mod random;
 mod secret;
 mod spec;
 mod stream;
+mod volume;
 mod zone;
 
 #[cfg(feature = "test-support")]
@@ -22,7 +23,7 @@ pub use clock::{Clock, SystemClock, Timestamp};
 pub use event::{Checkpoint, EndReason, Ended, Paused, ZoneEvent, ZoneReport, ZoneSandbox};
 pub use id::{
     ApiKeyId, BuildId, CheckpointId, ImageDigest, ParseIdError, Region, SandboxId, TeamId,
-    TemplateId, ZoneCode, ZoneName,
+    TemplateId, VolumeId, ZoneCode, ZoneName,
 };
 pub use notice::{Notice, Noticed};
 pub use overdue::{PAUSE_AGAIN, Refused, pause_overdue};
@@ -34,6 +35,10 @@ pub use spec::{
     SandboxSpec, Shape,
 };
 pub use stream::ByteStream;
+pub use volume::{
+    Attributes, Content, EntryKind, NotAVolumePath, VolumeEntry, VolumeError, VolumeFileError,
+    VolumeFiles, VolumePath,
+};
 pub use zone::{
     AGENT_PORT, Capacity, ConnectError, CreateError, ImageInfo, ImportError, Measured, PauseError,
     Started, Zone, ZoneError, ZoneInfo,

@@ -2,7 +2,7 @@
 //!
 //! Every operation is idempotent by id: delivery is at least once.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,8 @@ use tokio::{io::AsyncRead, sync::mpsc};
 
 use crate::{
     ByteStream, Checkpoint, CheckpointId, ImageDigest, Kept, NetworkPolicy, Notice, Pull,
-    PullError, Pulled, Region, SandboxId, SandboxSpec, Shape, Timestamp, ZoneEvent, ZoneName,
+    PullError, Pulled, Region, SandboxId, SandboxSpec, Shape, Timestamp, VolumeError, VolumeFiles,
+    VolumeId, ZoneEvent, ZoneName,
 };
 
 /// Where the agent listens inside a sandbox; a connection to it ends in the agent.
@@ -67,6 +68,15 @@ pub trait Zone: Send + Sync {
 
     /// Brings an image from a registry, unless it is here. Dropping the future drops the pull.
     async fn pull_image(&self, pull: Pull) -> Result<Pulled, PullError>;
+
+    /// An empty one of this size. A repeat is a success.
+    async fn make_volume(&self, id: VolumeId, size_mib: u32) -> Result<(), VolumeError>;
+
+    /// With all that is in it. A repeat is a success.
+    async fn remove_volume(&self, id: VolumeId) -> Result<(), VolumeError>;
+
+    /// The caller knows that it was made.
+    async fn volume(&self, id: VolumeId) -> Result<Arc<dyn VolumeFiles>, VolumeError>;
 
     /// What to keep sandboxes ready of; replaces the earlier list.
     async fn keep_warm(&self, shapes: BTreeSet<Shape>) -> Result<(), ZoneError>;

@@ -11,5 +11,6 @@ mod pause;
 mod pool;
 mod restart;
 mod trouble;
+mod volumes;
 mod wild;
 mod world;

@@ -19,7 +19,8 @@ use crate::{
     ByteStream, Capacity, Checkpoint, CheckpointId, Clock, ConnectError, CreateError, EndReason,
     Ended, ImageDigest, ImageInfo, ImportError, Kept, Measured, NetworkPolicy, Notice, OnDeadline,
     Origin, PauseError, Paused, Pull, PullError, Pulled, SandboxId, SandboxSpec, Shape, Started,
-    Timestamp, Zone, ZoneError, ZoneEvent, ZoneInfo, ZoneReport, ZoneSandbox, fake::SeededRandom,
+    Timestamp, VolumeError, VolumeFiles, VolumeId, Zone, ZoneError, ZoneEvent, ZoneInfo,
+    ZoneReport, ZoneSandbox, fake::SeededRandom,
 };
 
 pub struct FakeZone {
@@ -43,6 +44,7 @@ struct State {
     /// Does not go on after its next snapshot.
     pausing_snapshot: bool,
     images: BTreeSet<ImageDigest>,
+    volumes: BTreeSet<VolumeId>,
     warm: BTreeSet<Shape>,
     notices: BTreeMap<SandboxId, Vec<Notice>>,
     script: VecDeque<ScriptedCreate>,
@@ -88,6 +90,15 @@ pub enum Call {
     Acknowledge(Vec<SandboxId>),
     KeepWarm(BTreeSet<Shape>),
     KeepImages(BTreeSet<ImageDigest>),
+    MakeVolume(VolumeId, u32),
+    RemoveVolume(VolumeId),
+}
+
+fn of_volumes(error: ZoneError) -> VolumeError {
+    match error {
+        ZoneError::NotFound | ZoneError::Unavailable => VolumeError::Unavailable,
+        ZoneError::Internal(source) => VolumeError::Internal(source),
+    }
 }
 
 /// The inner end of a connection into a sandbox.
@@ -125,6 +136,7 @@ impl FakeZone {
             failing_pauses: VecDeque::new(),
             pausing_snapshot: false,
             images: BTreeSet::new(),
+            volumes: BTreeSet::new(),
             warm: BTreeSet::new(),
             notices: BTreeMap::new(),
             script: VecDeque::new(),
@@ -675,6 +687,27 @@ impl Zone for FakeZone {
             state.warm = shapes;
             Ok(())
         })
+    }
+
+    async fn make_volume(&self, id: VolumeId, size_mib: u32) -> Result<(), VolumeError> {
+        let made = self.ask(Call::MakeVolume(id, size_mib), |state| {
+            state.volumes.insert(id);
+            Ok(())
+        });
+        made.map_err(of_volumes)
+    }
+
+    async fn remove_volume(&self, id: VolumeId) -> Result<(), VolumeError> {
+        let removed = self.ask(Call::RemoveVolume(id), |state| {
+            state.volumes.remove(&id);
+            Ok(())
+        });
+        removed.map_err(of_volumes)
+    }
+
+    /// It keeps no files.
+    async fn volume(&self, _id: VolumeId) -> Result<Arc<dyn VolumeFiles>, VolumeError> {
+        Err(VolumeError::Unavailable)
     }
 
     /// It has room for all of them for ever.
