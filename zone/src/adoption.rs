@@ -258,7 +258,17 @@ async fn reach(
     let mut holdings = Holdings::new(host.clone(), slot, None);
     if let Some(record) = record {
         match host.network.adopt(record).await {
-            Ok(lease) => holdings.lease = Some(lease),
+            Ok(lease) => {
+                let claim = holdings.slot.claim.as_ref();
+                let recalled = match claim.map(|claim| &claim.network) {
+                    Some(policy) => lease.recall(policy).await,
+                    None => Ok(()),
+                };
+                if let Err(error) = recalled {
+                    lost("its rules by name are not known: they allow nothing", &error);
+                }
+                holdings.lease = Some(lease);
+            }
             Err(error) => {
                 lost("its network is gone", &error);
                 return Err(EndReason::Crashed);

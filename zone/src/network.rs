@@ -24,9 +24,14 @@ use std::{
     time::Duration,
 };
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use parking_lot::Mutex;
 use sandboxo_crashpoint::{Point, crashpoint};
-use sandboxo_egress::dns::{self, Resolvers};
+use sandboxo_egress::{
+    Guests,
+    dns::{self, Resolvers},
+    proxy::{NewSocket, Proxy},
+};
 use sandboxo_tasks::{Stop, Tasks, every};
 use sandboxo_zone_protocol::{Random, SystemRandom};
 use tokio::sync::Notify;
@@ -124,6 +129,7 @@ struct Inner {
     /// Looks after the host's side.
     host: Worker,
     resolvers: Resolvers,
+    guests: Guests,
     fixed_resolvers: bool,
     mtu: u32,
     state: Mutex<State>,
@@ -169,13 +175,18 @@ impl Network {
             host.run(move || host::open_the_way(&plan, &seen)).await??;
         }
         let plan = begun.plan.clone();
-        let (sockets, found) = links
+        let (sockets, listener, found, named) = links
             .run(move || {
-                let sockets = dns::Sockets::bind(SocketAddr::from((plan.forwarder(), 53)));
-                (sockets, leftovers::numbers(&plan))
+                let at = |port| SocketAddr::from((plan.forwarder(), port));
+                let sockets = dns::Sockets::bind(at(53));
+                let listener = std::net::TcpListener::bind(at(rules::PROXY_PORT));
+                (sockets, listener, leftovers::numbers(&plan), leftovers::named(&plan))
             })
             .await?;
         let sockets = sockets.map_err(making("the DNS forwarder's sockets"))?;
+        let listener = listener.map_err(making("the proxy's socket"))?;
+        let guests = Guests::default();
+        named?.into_iter().for_each(|guest| guests.await_rules(guest));
 
         let changes = Changes::open().map_err(making("a watch of the host's addresses"))?;
         let resolvers = Resolvers::new(given.clone());
@@ -187,6 +198,7 @@ impl Network {
             rules,
             host,
             resolvers: resolvers.clone(),
+            guests: guests.clone(),
             fixed_resolvers: !given.is_empty(),
             state: Mutex::new(State {
                 book: Book::new(ready, found?),
@@ -202,8 +214,17 @@ impl Network {
         });
         let network = Self { inner };
         network.look_at_resolvers().await;
-        let forwarder =
-            dns::Forwarder::new(sockets, resolvers, random).map_err(making("the DNS forwarder"))?;
+        let proxy = Proxy::new(
+            listener,
+            guests.clone(),
+            resolvers.clone(),
+            random.clone(),
+            new_socket(worker("sbxo-dials").map_err(making("a thread"))?),
+        );
+        let proxy = proxy.map_err(making("the proxy"))?;
+        tasks.spawn_critical("proxy", |stop| proxy.run(tasks.clone(), stop));
+        let forwarder = dns::Forwarder::new(sockets, resolvers, guests, random)
+            .map_err(making("the DNS forwarder"))?;
         tasks.spawn_critical("dns", |stop| forwarder.run(stop));
         let pool = network.clone();
         tasks.spawn_critical("network pool", |stop| async move { pool.keep_ready(stop).await });
@@ -376,6 +397,9 @@ impl Network {
             self.inner.rules.run(move || nft::apply(&dismissed)),
             self.inner.links.run(move || zone_side::remove(&plan, &leaving)),
         );
+        for number in &numbers {
+            self.inner.guests.forget(self.inner.plan.guest(*number).addr());
+        }
         links??;
         rules??;
         let mut state = self.inner.state.lock();
@@ -443,6 +467,21 @@ impl Network {
         self.inner.state.lock().host = now;
         Ok(())
     }
+}
+
+/// One that lives in the namespace of that worker, whoever connects it.
+fn new_socket(worker: Worker) -> NewSocket {
+    let worker = Arc::new(worker);
+    Arc::new(move || {
+        let worker = worker.clone();
+        Box::pin(async move {
+            let made = worker.run(|| {
+                let flags = SockFlag::SOCK_CLOEXEC;
+                socket(AddressFamily::Inet, SockType::Stream, flags, None)
+            });
+            Ok(made.await.map_err(io::Error::other)??)
+        })
+    })
 }
 
 impl State {

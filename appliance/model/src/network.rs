@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use sandboxo_zone_protocol::{NetworkMode, NetworkPolicy};
+use sandboxo_zone_protocol::{NamePattern, NetworkMode, NetworkPolicy};
 
 /// As given by the client, to be shown again as it was. `None` where it said nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,8 +18,14 @@ pub struct NetworkAsked {
 pub enum NetworkError {
     #[error("{0:?} is not an IP address or CIDR")]
     DenyNotAddress(String),
-    #[error("{0:?} is not an IP address or CIDR; domains are not supported")]
-    AllowNotAddress(String),
+    #[error("{0:?} is neither an IP address or CIDR nor a domain or *.domain")]
+    AllowNotKnown(String),
+    /// In the words of E2B's own server.
+    #[error(
+        "When specifying allowed domains in allow out, you must include 'ALL_TRAFFIC' in deny out \
+         to block all other traffic."
+    )]
+    NamesNeedDenyAll,
     #[error("more than {} entries", NetworkAsked::MAX_ENTRIES)]
     TooMany,
 }
@@ -40,35 +46,50 @@ impl NetworkAsked {
         if allow_out.len().max(deny_out.len()) > Self::MAX_ENTRIES {
             return Err(NetworkError::TooMany);
         }
-        let allow = addresses(allow_out, NetworkError::AllowNotAddress)?;
-        let mut deny = addresses(deny_out, NetworkError::DenyNotAddress)?;
+        let (mut allow, mut names) = (Vec::new(), Vec::new());
+        for item in allow_out {
+            match address(item) {
+                Some(net) => allow.push(net),
+                None => names.push(name(item)?),
+            }
+        }
+        let deny = deny_out.iter();
+        let mut deny = deny
+            .map(|item| address(item).ok_or_else(|| NetworkError::DenyNotAddress(item.clone())))
+            .collect::<Result<Vec<_>, _>>()?;
         if internet == Some(false) {
             deny.push(IpNet::V4(Ipv4Net::default()));
         }
         // The client thinks in IPv4: everything is everything.
         if deny.contains(&IpNet::V4(Ipv4Net::default())) {
             deny.push(IpNet::V6(Ipv6Net::default()));
+        } else if !names.is_empty() {
+            return Err(NetworkError::NamesNeedDenyAll);
         }
-        deny.sort_unstable();
-        deny.dedup();
-        Ok(NetworkPolicy { mode: NetworkMode::Full, allow, deny })
+        for nets in [&mut allow, &mut deny] {
+            nets.sort_unstable();
+            nets.dedup();
+        }
+        names.sort_unstable();
+        names.dedup();
+        Ok(NetworkPolicy { mode: NetworkMode::Full, allow, deny, names })
     }
 }
 
-fn addresses(
-    list: &[String],
-    error: fn(String) -> NetworkError,
-) -> Result<Vec<IpNet>, NetworkError> {
-    let mut nets = list
-        .iter()
-        .map(|item| {
-            let net = item.parse::<IpNet>().or_else(|_| item.parse::<IpAddr>().map(IpNet::from));
-            net.map(|net| net.trunc()).map_err(|_not_an_address| error(item.clone()))
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    nets.sort_unstable();
-    nets.dedup();
-    Ok(nets)
+fn address(item: &str) -> Option<IpNet> {
+    let net = item.parse::<IpNet>().or_else(|_| item.parse::<IpAddr>().map(IpNet::from));
+    net.map(|net| net.trunc()).ok()
+}
+
+/// In ASCII, as DNS and TLS have it.
+fn name(item: &str) -> Result<NamePattern, NetworkError> {
+    let wrong = || NetworkError::AllowNotKnown(item.to_owned());
+    let (wildcard, name) = item.strip_prefix("*.").map_or(("", item), |rest| ("*.", rest));
+    if name == "*" && wildcard.is_empty() {
+        return Ok(NamePattern::Any);
+    }
+    let name = idna::domain_to_ascii(name).map_err(|_not_a_name| wrong())?;
+    format!("{wildcard}{name}").parse().map_err(|_not_a_name| wrong())
 }
 
 #[cfg(test)]
@@ -89,7 +110,51 @@ mod tests {
             ("said twice", "", "8.8.8.8 8.8.8.8/32", None, ok("", "8.8.8.8/32")),
             ("all", "", "0.0.0.0/0", None, ok("", "0.0.0.0/0 ::/0")),
             ("a name to deny", "", "a.b", None, Err(NetworkError::DenyNotAddress("a.b".into()))),
-            ("a name to allow", "*.b", "", None, Err(NetworkError::AllowNotAddress("*.b".into()))),
+            ("a name to allow", "*.b", "", None, Err(NetworkError::NamesNeedDenyAll)),
+            (
+                "a name and two halves",
+                "b",
+                "0.0.0.0/1 128.0.0.0/1",
+                None,
+                Err(NetworkError::NamesNeedDenyAll),
+            ),
+            ("a name, no internet else", "A.b.", "", Some(false), ok("a.b", "0.0.0.0/0 ::/0")),
+            (
+                "names",
+                "*.b 1.1.1.1 b b",
+                "0.0.0.0/0",
+                None,
+                ok("1.1.1.1/32 b *.b", "0.0.0.0/0 ::/0"),
+            ),
+            ("any name", "*", "0.0.0.0/0", None, ok("*", "0.0.0.0/0 ::/0")),
+            (
+                "in another script",
+                "*.BÜCHER.example",
+                "0.0.0.0/0",
+                None,
+                ok("*.xn--bcher-kva.example", "0.0.0.0/0 ::/0"),
+            ),
+            (
+                "not a name",
+                "a_b/c",
+                "0.0.0.0/0",
+                None,
+                Err(NetworkError::AllowNotKnown("a_b/c".into())),
+            ),
+            (
+                "a star inside",
+                "a.*.b",
+                "0.0.0.0/0",
+                None,
+                Err(NetworkError::AllowNotKnown("a.*.b".into())),
+            ),
+            (
+                "half an address",
+                "1.1.1",
+                "0.0.0.0/0",
+                None,
+                Err(NetworkError::AllowNotKnown("1.1.1".into())),
+            ),
             (
                 "33 bits",
                 "",
@@ -104,11 +169,14 @@ mod tests {
                 deny_out: list(deny),
                 ..NetworkAsked::default()
             };
-            let print = |nets: Vec<IpNet>| {
-                nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-            };
+            let text = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>();
             let policy = NetworkAsked::policy(Some(&asked), internet);
-            assert_eq!(policy.map(|p| (print(p.allow), print(p.deny))), expected, "{why}");
+            let print = |policy: NetworkPolicy| {
+                let names = policy.names.iter().map(ToString::to_string);
+                let allow: Vec<_> = text(&policy.allow).into_iter().chain(names).collect();
+                (allow.join(" "), text(&policy.deny).join(" "))
+            };
+            assert_eq!(policy.map(print), expected, "{why}");
         }
         assert_eq!(NetworkAsked::policy(None, None), Ok(NetworkPolicy::OPEN));
     }

@@ -1,4 +1,12 @@
-//! What leaves a sandbox.
+//! What leaves a sandbox: names, and the connections that are allowed by them.
 #![forbid(unsafe_code)]
 
 pub mod dns;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod given;
+mod guests;
+mod judge;
+pub mod proxy;
+
+pub use guests::Guests;

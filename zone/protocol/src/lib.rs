@@ -5,6 +5,7 @@
 
 mod clock;
 mod event;
+mod host_name;
 mod id;
 mod notice;
 mod overdue;
@@ -21,6 +22,7 @@ pub mod fake;
 
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use event::{Checkpoint, EndReason, Ended, Paused, ZoneEvent, ZoneReport, ZoneSandbox};
+pub use host_name::{HostName, NamePattern, NotHostName};
 pub use id::{
     ApiKeyId, BuildId, CheckpointId, ImageDigest, ParseIdError, Region, SandboxId, TeamId,
     TemplateId, VolumeId, ZoneCode, ZoneName,

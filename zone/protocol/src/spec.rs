@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::Ipv4Addr};
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckpointId, ImageDigest, SandboxId, Secret, Timestamp};
+use crate::{CheckpointId, ImageDigest, NamePattern, SandboxId, Secret, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxSpec {
@@ -174,8 +174,24 @@ pub struct NetworkPolicy {
     pub mode: NetworkMode,
     pub allow: Vec<IpNet>,
     pub deny: Vec<IpNet>,
+    /// Allowed as well, by HTTP and TLS on their own ports. Where there are any, DNS tells no
+    /// other names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<NamePattern>,
 }
 
 impl NetworkPolicy {
-    pub const OPEN: Self = Self { mode: NetworkMode::Full, allow: Vec::new(), deny: Vec::new() };
+    pub const OPEN: Self =
+        Self { mode: NetworkMode::Full, allow: Vec::new(), deny: Vec::new(), names: Vec::new() };
+
+    /// Nothing is said about addresses or names.
+    pub fn is_empty(&self) -> bool {
+        let Self { mode: _, allow, deny, names } = self;
+        allow.is_empty() && deny.is_empty() && names.is_empty()
+    }
+
+    /// Whether somebody has to look at what connections say.
+    pub fn is_by_name(&self) -> bool {
+        self.mode == NetworkMode::Full && !self.names.is_empty()
+    }
 }

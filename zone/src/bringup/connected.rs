@@ -104,7 +104,7 @@ impl Connected {
     pub(crate) async fn resumed(&mut self, record: ClaimRecord) -> Result<(), BringUpError> {
         self.refresh()?;
         if let Some(lease) = &self.holdings.lease
-            && !(record.network.allow.is_empty() && record.network.deny.is_empty())
+            && !record.network.is_empty()
         {
             lease.apply(&record.network).await?;
         }
@@ -130,7 +130,7 @@ impl Connected {
         crashpoint(Point::ClaimRecorded);
         if let Some(lease) = &self.holdings.lease {
             claim.nameservers = lease.nameservers();
-            if !(policy.allow.is_empty() && policy.deny.is_empty()) {
+            if !policy.is_empty() {
                 lease.apply(&policy).await?;
             }
         }

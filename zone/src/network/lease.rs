@@ -95,8 +95,19 @@ impl Lease {
         };
         // Also where the caller goes away before the answer.
         *rules = Rules::Unknown;
+        // First, so that the kernel leads nobody to a proxy that does not know them.
+        self.network.inner.guests.rule(self.record.address, policy);
         worker.run(move || nft::apply(&batch)).await??;
         *rules = Rules::Known(policy.clone());
+        Ok(())
+    }
+
+    /// Of an adopted one: what the kernel keeps is in force, and what only the proxy knows is told
+    /// it again.
+    pub(crate) async fn recall(&self, policy: &NetworkPolicy) -> Result<(), NetworkError> {
+        if policy.is_by_name() || self.network.inner.guests.is_awaited(self.record.address) {
+            self.apply(policy).await?;
+        }
         Ok(())
     }
 

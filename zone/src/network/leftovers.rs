@@ -1,6 +1,6 @@
 //! What exists of an instance, and its end.
 
-use std::{collections::BTreeSet, io};
+use std::{collections::BTreeSet, io, net::Ipv4Addr};
 
 use super::{
     NetworkError, host, making, namespace,
@@ -56,6 +56,19 @@ pub(super) fn census(instance: &str) -> Result<Census, NetworkError> {
 pub(super) fn numbers(plan: &Plan) -> Result<BTreeSet<u32>, NetworkError> {
     let census = census(plan.instance())?;
     Ok(census.kinds().into_iter().flat_map(|(_, numbers)| numbers).copied().collect())
+}
+
+/// The sandboxes whose connections are led to the proxy. To be called from the zone's namespace.
+pub(super) fn named(plan: &Plan) -> Result<BTreeSet<Ipv4Addr>, NetworkError> {
+    let listed = nft::list(&["map", "ip", &plan.name(), rules::NAMED])?;
+    Ok(listed.iter().flat_map(strings).filter_map(|text| text.parse().ok()).collect())
+}
+
+fn strings(value: &serde_json::Value) -> Vec<&str> {
+    let mut found: Vec<&str> = value.as_str().into_iter().collect();
+    found.extend(value.as_array().into_iter().flatten().flat_map(strings));
+    found.extend(value.as_object().into_iter().flat_map(|it| it.values()).flat_map(strings));
+    found
 }
 
 /// The chains that a map leads to.

@@ -8,6 +8,9 @@
 //! chain as a whole, and the sets in them are never changed, only replaced: no packet sees a
 //! mixture. Both directions look at the address on every packet, so what is refused from then on
 //! ends, also where it was established.
+//!
+//! Where rules are by name, new connections to the ports of HTTP and TLS are led to the proxy,
+//! which has the rules and dials from here; what is led there when nobody listens is refused.
 
 use ipnet::{IpNet, Ipv4Net};
 use sandboxo_zone_protocol::{NetworkMode, NetworkPolicy, REFUSED_ALWAYS};
@@ -18,6 +21,11 @@ pub(super) const UPLINK: &str = "uplink";
 /// Lead to the chains of each sandbox.
 pub(super) const MAPS: [&str; 2] = ["egress", "ingress"];
 
+/// The sandboxes whose connections are led to the proxy.
+pub(super) const NAMED: &str = "named";
+/// Where the proxy listens, beside the forwarder. The rules that lead there outlive it.
+pub(super) const PROXY_PORT: u16 = 3128;
+
 /// Connections of one sandbox at a time. The host's table of connections is shared by all.
 const FLOWS: u32 = 2048;
 
@@ -26,24 +34,27 @@ const FLOWS: u32 = 2048;
 pub(super) fn base(plan: &Plan, host: &[Ipv4Net]) -> String {
     let mut batch = Batch::new(plan);
     batch.add_table();
-    for map in MAPS {
+    for map in MAPS.into_iter().chain([NAMED]) {
         batch.add("map", &format!("{map} {{ type ifname . ipv4_addr : verdict; }}"));
     }
     batch.add("set", "flows { type ifname; size 65535; flags dynamic; }");
 
     batch.chain("refuse", None);
     batch.rule("refuse", "meta l4proto tcp reject with tcp reset");
+    // The one word that gVisor passes on to a program that waits for an answer.
+    batch.rule("refuse", "meta l4proto udp reject with icmp type port-unreachable");
     batch.rule("refuse", "reject with icmp type admin-prohibited");
 
     batch.chain("forward", Some("type filter hook forward priority filter; policy drop;"));
     let mut refused = REFUSED_ALWAYS.to_vec();
     refused.extend(host);
+    let refused = set(&refused);
     for rule in [
         format!("iifname \"{UPLINK}\" ct state related meta l4proto icmp accept"),
         format!("iifname \"{UPLINK}\" ct state established oifname . ip daddr vmap @ingress"),
         format!("iifname \"{UPLINK}\" drop"),
         format!("oifname != \"{UPLINK}\" goto refuse"),
-        format!("ip daddr {} goto refuse", set(&refused)),
+        format!("ip daddr {refused} goto refuse"),
         "ct state invalid drop".to_owned(),
         format!("ct state new add @flows {{ iifname ct count over {FLOWS} }} goto refuse"),
         "iifname . ip saddr vmap @egress".to_owned(),
@@ -55,15 +66,31 @@ pub(super) fn base(plan: &Plan, host: &[Ipv4Net]) -> String {
     let forwarder = plan.forwarder();
     for rule in [
         "iifname \"lo\" accept".to_owned(),
+        // To what the proxy has dialed.
+        format!("iifname \"{UPLINK}\" ct state {{ established, related }} accept"),
         format!("iifname \"{UPLINK}\" drop"),
         format!(
             "ip daddr {forwarder} meta l4proto {{ tcp, udp }} th dport 53 \
+             iifname . ip saddr vmap @egress"
+        ),
+        format!(
+            "ip daddr {forwarder} tcp dport {PROXY_PORT} ct status dnat \
              iifname . ip saddr vmap @egress"
         ),
         "goto refuse".to_owned(),
     ] {
         batch.rule("input", &rule);
     }
+
+    // What the proxy dials.
+    batch.chain("output", Some("type filter hook output priority filter; policy accept;"));
+    batch.rule("output", &format!("oifname \"{UPLINK}\" ip daddr {refused} goto refuse"));
+
+    batch.chain("lead", None);
+    batch.rule("lead", &format!("tcp dport {{ 80, 443 }} dnat to {forwarder}:{PROXY_PORT}"));
+    batch.chain("target", Some("type nat hook prerouting priority dstnat; policy accept;"));
+    batch.rule("target", &format!("ip daddr {refused} accept"));
+    batch.rule("target", &format!("meta l4proto tcp iifname . ip saddr vmap @{NAMED}"));
 
     batch.chain("source", Some("type nat hook postrouting priority srcnat; policy accept;"));
     batch.rule("source", &format!("oifname \"{UPLINK}\" masquerade"));
@@ -92,6 +119,7 @@ pub(super) fn readmit(plan: &Plan, number: u32) -> String {
 pub(super) fn policy(plan: &Plan, number: u32, policy: &NetworkPolicy) -> String {
     let mut batch = Batch::new(plan);
     batch.policy(plan, number, policy);
+    batch.lead(plan, number, policy.is_by_name());
     batch.text
 }
 
@@ -105,6 +133,9 @@ pub(super) fn first_policy(plan: &Plan, number: u32, policy: &NetworkPolicy) -> 
             batch.command("insert rule", &format!("{chain} {rule}"));
         }
     }
+    if policy.is_by_name() {
+        batch.lead(plan, number, true);
+    }
     batch.text
 }
 
@@ -116,6 +147,7 @@ pub(super) fn dismiss(plan: &Plan, numbers: &[u32]) -> String {
         batch.add("chain", &back(number));
         batch.ways(plan, number, "add");
         batch.ways(plan, number, "delete");
+        batch.lead(plan, number, false);
         for chain in [out(number), back(number)] {
             batch.command("flush chain", &chain);
             batch.command("delete chain", &chain);
@@ -135,6 +167,10 @@ fn out(number: u32) -> String {
 
 fn back(number: u32) -> String {
     format!("back-{number}")
+}
+
+fn key(plan: &Plan, number: u32) -> String {
+    format!("\"{}\" . {}", Plan::link(number), plan.guest(number).addr())
 }
 
 /// nft merges nothing by itself, and refuses networks that overlap.
@@ -214,8 +250,17 @@ impl Batch {
         self.add("rule", &format!("{chain} {rule}"));
     }
 
+    /// Whether its connections are led to the proxy, whatever they were.
+    fn lead(&mut self, plan: &Plan, number: u32, is_led: bool) {
+        let element = format!("{NAMED} {{ {} : goto lead }}", key(plan, number));
+        self.add("element", &element);
+        if !is_led {
+            self.command("delete element", &element);
+        }
+    }
+
     fn ways(&mut self, plan: &Plan, number: u32, verb: &str) {
-        let key = format!("\"{}\" . {}", Plan::link(number), plan.guest(number).addr());
+        let key = key(plan, number);
         for (map, chain) in [("egress", out(number)), ("ingress", back(number))] {
             self.command(&format!("{verb} element"), &format!("{map} {{ {key} : goto {chain} }}"));
         }
@@ -253,10 +298,12 @@ mod tests {
             r#"add table ip sbxo-a1b2c3
 add map ip sbxo-a1b2c3 egress {{ type ifname . ipv4_addr : verdict; }}
 add map ip sbxo-a1b2c3 ingress {{ type ifname . ipv4_addr : verdict; }}
+add map ip sbxo-a1b2c3 named {{ type ifname . ipv4_addr : verdict; }}
 add set ip sbxo-a1b2c3 flows {{ type ifname; size 65535; flags dynamic; }}
 add chain ip sbxo-a1b2c3 refuse
 flush chain ip sbxo-a1b2c3 refuse
 add rule ip sbxo-a1b2c3 refuse meta l4proto tcp reject with tcp reset
+add rule ip sbxo-a1b2c3 refuse meta l4proto udp reject with icmp type port-unreachable
 add rule ip sbxo-a1b2c3 refuse reject with icmp type admin-prohibited
 add chain ip sbxo-a1b2c3 forward {{ type filter hook forward priority filter; policy drop; }}
 flush chain ip sbxo-a1b2c3 forward
@@ -271,9 +318,21 @@ add rule ip sbxo-a1b2c3 forward iifname . ip saddr vmap @egress
 add chain ip sbxo-a1b2c3 input {{ type filter hook input priority filter; policy drop; }}
 flush chain ip sbxo-a1b2c3 input
 add rule ip sbxo-a1b2c3 input iifname "lo" accept
+add rule ip sbxo-a1b2c3 input iifname "uplink" ct state {{ established, related }} accept
 add rule ip sbxo-a1b2c3 input iifname "uplink" drop
 add rule ip sbxo-a1b2c3 input ip daddr 10.7.0.1 meta l4proto {{ tcp, udp }} th dport 53 iifname . ip saddr vmap @egress
+add rule ip sbxo-a1b2c3 input ip daddr 10.7.0.1 tcp dport 3128 ct status dnat iifname . ip saddr vmap @egress
 add rule ip sbxo-a1b2c3 input goto refuse
+add chain ip sbxo-a1b2c3 output {{ type filter hook output priority filter; policy accept; }}
+flush chain ip sbxo-a1b2c3 output
+add rule ip sbxo-a1b2c3 output oifname "uplink" ip daddr {{ {refused} }} goto refuse
+add chain ip sbxo-a1b2c3 lead
+flush chain ip sbxo-a1b2c3 lead
+add rule ip sbxo-a1b2c3 lead tcp dport {{ 80, 443 }} dnat to 10.7.0.1:3128
+add chain ip sbxo-a1b2c3 target {{ type nat hook prerouting priority dstnat; policy accept; }}
+flush chain ip sbxo-a1b2c3 target
+add rule ip sbxo-a1b2c3 target ip daddr {{ {refused} }} accept
+add rule ip sbxo-a1b2c3 target meta l4proto tcp iifname . ip saddr vmap @named
 add chain ip sbxo-a1b2c3 source {{ type nat hook postrouting priority srcnat; policy accept; }}
 flush chain ip sbxo-a1b2c3 source
 add rule ip sbxo-a1b2c3 source oifname "uplink" masquerade
@@ -305,6 +364,8 @@ add element ip sbxo-a1b2c3 egress { "sb2" . 10.7.0.10 : goto out-2 }
 add element ip sbxo-a1b2c3 ingress { "sb2" . 10.7.0.10 : goto back-2 }
 delete element ip sbxo-a1b2c3 egress { "sb2" . 10.7.0.10 : goto out-2 }
 delete element ip sbxo-a1b2c3 ingress { "sb2" . 10.7.0.10 : goto back-2 }
+add element ip sbxo-a1b2c3 named { "sb2" . 10.7.0.10 : goto lead }
+delete element ip sbxo-a1b2c3 named { "sb2" . 10.7.0.10 : goto lead }
 flush chain ip sbxo-a1b2c3 out-2
 delete chain ip sbxo-a1b2c3 out-2
 flush chain ip sbxo-a1b2c3 back-2
@@ -319,7 +380,7 @@ delete chain ip sbxo-a1b2c3 back-2
     #[test]
     fn a_first_policy_goes_before_the_open_one() {
         let deny = nets("203.0.113.7/32");
-        let policy = NetworkPolicy { mode: NetworkMode::Full, allow: vec![], deny };
+        let policy = NetworkPolicy { deny, ..NetworkPolicy::OPEN };
         assert_eq!(
             first_policy(&plan(), 2, &policy),
             "insert rule ip sbxo-a1b2c3 out-2 accept
@@ -329,6 +390,11 @@ insert rule ip sbxo-a1b2c3 back-2 accept
 insert rule ip sbxo-a1b2c3 back-2 ip saddr { 203.0.113.7/32 } drop
 "
         );
+        let named = NetworkPolicy { names: vec!["a.b".parse().unwrap()], ..NetworkPolicy::OPEN };
+        let led = "add element ip sbxo-a1b2c3 named { \"sb2\" . 10.7.0.10 : goto lead }\n";
+        assert!(first_policy(&plan(), 2, &named).ends_with(led));
+        assert!(super::policy(&plan(), 2, &named).ends_with(led));
+        assert!(super::policy(&plan(), 2, &policy).ends_with(&led.replace("add", "delete")));
     }
 
     /// Only the rules, without the lines that every policy has.
@@ -341,9 +407,9 @@ insert rule ip sbxo-a1b2c3 back-2 ip saddr { 203.0.113.7/32 } drop
     #[test]
     fn allow_beats_deny_beats_the_default() {
         let full = |allow: &str, deny: &str| NetworkPolicy {
-            mode: NetworkMode::Full,
             allow: nets(allow),
             deny: nets(deny),
+            ..NetworkPolicy::OPEN
         };
         for (why, policy, expected) in [
             ("open", NetworkPolicy::OPEN, "out-2 accept; back-2 accept"),
@@ -367,7 +433,7 @@ insert rule ip sbxo-a1b2c3 back-2 ip saddr { 203.0.113.7/32 } drop
             ("IPv6 says nothing", full("::/0", "2001:db8::/32"), "out-2 accept; back-2 accept"),
             (
                 "no network",
-                NetworkPolicy { mode: NetworkMode::None, allow: nets("1.1.1.1/32"), deny: vec![] },
+                NetworkPolicy { mode: NetworkMode::None, ..full("1.1.1.1/32", "") },
                 "out-2 goto refuse; back-2 drop",
             ),
         ] {

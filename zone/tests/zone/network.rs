@@ -1,6 +1,7 @@
 //! The zone's network, between sandboxes that are threads and an internet that is a namespace.
 
 mod guest;
+mod names;
 mod rules;
 mod runsc;
 mod upkeep;

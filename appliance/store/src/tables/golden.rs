@@ -52,6 +52,7 @@ pub(crate) fn sandbox_record() -> SandboxRecord {
                 mode: NetworkMode::Full,
                 allow: vec!["1.1.1.1/32".parse().unwrap()],
                 deny: vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()],
+                names: Vec::new(),
             },
             agent_token: Some(Secret::new("secret")),
             deadline: time(),

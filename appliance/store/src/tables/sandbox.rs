@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, time::Duration};
 use ipnet::IpNet;
 use sandboxo_model::{Ingress, NetworkAsked, Phase, SandboxRecord, TemplateUse};
 use sandboxo_zone_protocol::{
-    CheckpointId, ImageDigest, Kept, NetworkMode, NetworkPolicy, OnDeadline, Origin, Platform,
-    Resources, SandboxId, SandboxSpec, Secret, TeamId, TemplateId, Timestamp, ZoneName,
+    CheckpointId, ImageDigest, Kept, NamePattern, NetworkMode, NetworkPolicy, OnDeadline, Origin,
+    Platform, Resources, SandboxId, SandboxSpec, Secret, TeamId, TemplateId, Timestamp, ZoneName,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,8 @@ struct RowV1 {
     network_mode: NetworkModeRow,
     allow: Vec<IpNet>,
     deny: Vec<IpNet>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    names: Vec<NamePattern>,
     agent_token: Option<Secret>,
     deadline: Timestamp,
     /// `None`: it is killed then.
@@ -139,7 +141,7 @@ impl Record for SandboxRecord {
                     hostname,
                     user,
                     workdir,
-                    network: NetworkPolicy { mode, allow, deny },
+                    network: NetworkPolicy { mode, allow, deny, names },
                     agent_token,
                     deadline,
                     on_deadline,
@@ -170,6 +172,7 @@ impl Record for SandboxRecord {
             network_mode: mode.into(),
             allow,
             deny,
+            names,
             agent_token,
             deadline,
             pause_at_deadline: match on_deadline {
@@ -212,6 +215,7 @@ impl Record for SandboxRecord {
             network_mode,
             allow,
             deny,
+            names,
             agent_token,
             deadline,
             pause_at_deadline,
@@ -241,7 +245,7 @@ impl Record for SandboxRecord {
                 hostname,
                 user,
                 workdir,
-                network: NetworkPolicy { mode, allow, deny },
+                network: NetworkPolicy { mode, allow, deny, names },
                 agent_token,
                 deadline,
                 on_deadline: pause_at_deadline
@@ -550,6 +554,10 @@ mod tests {
                     id: "0123456789abcdefghjk".parse().unwrap(),
                     reboot: true,
                 },
+                network: NetworkPolicy {
+                    names: vec!["*.example.com".parse().unwrap()],
+                    ..plain.spec.network.clone()
+                },
                 ..plain.spec.clone()
             },
             auto_resume: true,
@@ -561,6 +569,7 @@ mod tests {
                 r#","timeout":"#,
                 r#","pause_at_deadline":"files","origin":{"checkpoint":"0123456789abcdefghjk","reboot":true},"timeout":"#,
             )
+            .replace(r#","agent_token":"#, r#","names":["*.example.com"],"agent_token":"#)
             .replace(r#","created_at":"#, r#","auto_resume":true,"created_at":"#);
         let row = format!("\u{1}{head}{{\"kind\":\"starting\",\"give_up_at\":{time}}}}}");
         golden::check(&record, row.as_bytes());

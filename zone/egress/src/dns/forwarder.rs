@@ -19,8 +19,10 @@ use tokio::{
 use super::{
     Resolvers,
     ask::{Transport, ask, read_framed, write_framed},
-    message::{Asked, Query},
+    message::{self, Asked, Query},
+    names::{Fate, fate},
 };
+use crate::Guests;
 
 const LARGEST_QUERY: usize = 4096;
 /// Questions and connections being worked on.
@@ -50,6 +52,7 @@ pub struct Forwarder {
     udp: UdpSocket,
     tcp: TcpListener,
     resolvers: Resolvers,
+    guests: Guests,
     random: Arc<dyn Random>,
 }
 
@@ -57,11 +60,12 @@ impl Forwarder {
     pub fn new(
         sockets: Sockets,
         resolvers: Resolvers,
+        guests: Guests,
         random: Arc<dyn Random>,
     ) -> io::Result<Self> {
         let udp = UdpSocket::from_std(sockets.udp)?;
         let tcp = TcpListener::from_std(sockets.tcp)?;
-        Ok(Self { udp, tcp, resolvers, random })
+        Ok(Self { udp, tcp, resolvers, guests, random })
     }
 
     pub fn address(&self) -> io::Result<SocketAddr> {
@@ -108,9 +112,29 @@ impl Forwarder {
     }
 
     async fn answer(&self, query: Query, client: SocketAddr) -> IpAddr {
-        let answer = ask(&query, Transport::Udp, &self.resolvers, &*self.random).await;
-        self.send(&answer, client).await;
+        if let Some(answer) = self.ask(&query, Transport::Udp, client.ip()).await {
+            self.send(&answer, client).await;
+        }
         client.ip()
+    }
+
+    /// `None`: nobody is told anything.
+    async fn ask(&self, query: &Query, transport: Transport, client: IpAddr) -> Option<Vec<u8>> {
+        let ask = || ask(query, transport, &self.resolvers, &*self.random);
+        let guest = self.guests.find_by(client);
+        match fate(query, guest.as_deref()) {
+            Fate::Ask => Some(ask().await),
+            Fate::AskFor(name) => {
+                let answer = ask().await;
+                let (addresses, _) = message::addresses(&answer);
+                if let Some(guest) = guest {
+                    guest.note(&name, &addresses);
+                }
+                Some(answer)
+            }
+            Fate::Fail(failure) => Some(query.fail(failure)),
+            Fate::Drop => None,
+        }
     }
 
     async fn send(&self, answer: &[u8], client: SocketAddr) {
@@ -120,18 +144,19 @@ impl Forwarder {
     }
 
     async fn converse(&self, mut stream: TcpStream, client: IpAddr) -> IpAddr {
-        if let Err(error) = self.converse_until(&mut stream).await {
+        if let Err(error) = self.converse_until(&mut stream, client).await {
             tracing::debug!(%client, %error, "a connection for DNS");
         }
         client
     }
 
-    async fn converse_until(&self, stream: &mut TcpStream) -> io::Result<()> {
+    async fn converse_until(&self, stream: &mut TcpStream, client: IpAddr) -> io::Result<()> {
         while let Some(bytes) = timeout(SILENCE, read_framed(stream)).await?? {
             let answer = match Asked::read(&bytes) {
-                Asked::Query(query) => {
-                    ask(&query, Transport::Tcp, &self.resolvers, &*self.random).await
-                }
+                Asked::Query(query) => match self.ask(&query, Transport::Tcp, client).await {
+                    Some(answer) => answer,
+                    None => return Ok(()),
+                },
                 Asked::Refused(answer) => answer,
                 Asked::Nonsense => return Ok(()),
             };
@@ -245,7 +270,8 @@ mod tests {
     fn forwarder(tasks: &Tasks, resolvers: Vec<SocketAddr>) -> SocketAddr {
         let sockets = sockets();
         let random = Arc::new(SeededRandom::new(1));
-        let forwarder = Forwarder::new(sockets, Resolvers::new(resolvers), random).unwrap();
+        let forwarder =
+            Forwarder::new(sockets, Resolvers::new(resolvers), Guests::default(), random).unwrap();
         let address = forwarder.address().unwrap();
         tasks.spawn("forwarder", |stop| forwarder.run(stop));
         address

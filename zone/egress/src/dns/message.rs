@@ -1,5 +1,13 @@
 //! As much of a DNS message as a forwarder must understand (RFC 1035, 4.1).
 
+use std::net::Ipv4Addr;
+
+use sandboxo_zone_protocol::HostName;
+use simple_dns::{
+    CLASS, Name, Packet, PacketFlag, QTYPE, Question, TYPE,
+    rdata::{A, RData},
+};
+
 const HEADER: usize = 12;
 const LONGEST_NAME: usize = 255;
 const LONGEST_LABEL: u8 = 63;
@@ -23,8 +31,11 @@ pub(super) enum Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Failure {
+    /// There is such a name, but nothing of what is asked.
+    Nothing = 0,
     Format = 1,
     Server = 2,
+    NoSuchName = 3,
     NotImplemented = 4,
 }
 
@@ -89,9 +100,49 @@ impl Query {
         fail(&header, self.question(), failure)
     }
 
+    /// The type that is asked for, and the name in it that a host can have.
+    pub(super) fn subject(&self) -> (QTYPE, Option<HostName>) {
+        let Ok(packet) = Packet::parse(&self.bytes) else { return (QTYPE::ANY, None) };
+        let asked = packet.questions.first();
+        let name = asked.and_then(|it| it.qname.to_string().parse().ok());
+        (asked.map_or(QTYPE::ANY, |it| it.qtype), name)
+    }
+
     fn question(&self) -> &[u8] {
         self.bytes.get(HEADER..self.question_end).unwrap_or_default()
     }
+}
+
+/// All that is ever read of a message.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read(bytes: &[u8]) {
+    addresses(bytes);
+    if let Asked::Query(query) = Asked::read(bytes) {
+        query.subject();
+        query.judge(query.id(), bytes);
+    }
+}
+
+/// A question for a host's IPv4 addresses.
+pub(super) fn question(name: &HostName) -> Option<Query> {
+    let mut packet = Packet::new_query(0);
+    packet.set_flags(PacketFlag::RECURSION_DESIRED);
+    let name = Name::new(name.as_str()).ok()?;
+    packet.questions.push(Question::new(name, TYPE::A.into(), CLASS::IN.into(), false));
+    match Asked::read(&packet.build_bytes_vec().ok()?) {
+        Asked::Query(query) => Some(query),
+        Asked::Refused(_) | Asked::Nonsense => None,
+    }
+}
+
+/// The IPv4 addresses in an answer, and whether there was no room for all of them.
+pub(super) fn addresses(answer: &[u8]) -> (Vec<Ipv4Addr>, bool) {
+    let Ok(packet) = Packet::parse(answer) else { return (Vec::new(), true) };
+    let addresses = packet.answers.iter().filter_map(|record| {
+        let RData::A(A { address }) = record.rdata else { return None };
+        Some(address.into())
+    });
+    (addresses.collect(), packet.has_flags(PacketFlag::TRUNCATION))
 }
 
 pub(super) fn with_id(mut message: Vec<u8>, id: [u8; 2]) -> Vec<u8> {

@@ -39,6 +39,35 @@ impl<'a> Guest<'a> {
         within(self.0, || Talk::new(connect((address, PORT).into()).unwrap()))
     }
 
+    /// What is heard back, until there is as much of it as is told.
+    pub(super) fn says(
+        &self,
+        to: (Ipv4Addr, u16),
+        what: &[u8],
+        least: usize,
+    ) -> io::Result<Vec<u8>> {
+        within(self.0, || {
+            let mut stream = connect(to.into())?;
+            stream.write_all(what)?;
+            hear(&mut stream, least)
+        })
+    }
+
+    pub(super) fn connection(&self, to: (Ipv4Addr, u16)) -> TcpStream {
+        within(self.0, || connect(to.into()).unwrap())
+    }
+
+    /// The address it is told, and how the answer ended.
+    pub(super) fn told(
+        &self,
+        nameserver: IpAddr,
+        name: &str,
+    ) -> io::Result<(u8, Option<Ipv4Addr>)> {
+        let answer = self.ask(nameserver, name)?;
+        let end = answer.last_chunk::<4>().filter(|_| answer[7] == 1);
+        Ok((answer[3] & 0x0f, end.map(|it| (*it).into())))
+    }
+
     pub(super) fn ask(&self, nameserver: IpAddr, name: &str) -> io::Result<Vec<u8>> {
         within(self.0, || {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
@@ -65,6 +94,19 @@ impl<'a> Guest<'a> {
             Ok(answer)
         })
     }
+}
+
+pub(super) fn hear(stream: &mut TcpStream, least: usize) -> io::Result<Vec<u8>> {
+    let mut heard = vec![0; 16 * 1024];
+    let mut length = 0;
+    while length < least {
+        match stream.read(&mut heard[length..])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            more => length += more,
+        }
+    }
+    heard.truncate(length);
+    Ok(heard)
 }
 
 pub(super) fn connect(to: SocketAddr) -> io::Result<TcpStream> {

@@ -20,7 +20,7 @@ use super::{
 
 fn policy(allow: &str, deny: &str) -> NetworkPolicy {
     let nets = |text: &str| text.split_whitespace().map(|net| net.parse().unwrap()).collect();
-    NetworkPolicy { mode: NetworkMode::Full, allow: nets(allow), deny: nets(deny) }
+    NetworkPolicy { allow: nets(allow), deny: nets(deny), ..NetworkPolicy::OPEN }
 }
 
 #[test]

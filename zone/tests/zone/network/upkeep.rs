@@ -4,7 +4,7 @@ use std::fs;
 
 use sandboxo_tasks::Tasks;
 use sandboxo_zone::network::{LeaseRecord, Network, NetworkConfig, NetworkError, Uplink};
-use sandboxo_zone_protocol::{NetworkMode, NetworkPolicy};
+use sandboxo_zone_protocol::NetworkPolicy;
 
 use super::{
     guest::{Connects, Guest},
@@ -13,7 +13,7 @@ use super::{
 
 fn denies_other() -> NetworkPolicy {
     let deny = vec!["203.0.113.99/32".parse().unwrap()];
-    NetworkPolicy { mode: NetworkMode::Full, allow: vec![], deny }
+    NetworkPolicy { deny, ..NetworkPolicy::OPEN }
 }
 
 /// The namespaces, links and chains of sandboxes that exist, each by its numbers.

@@ -7,7 +7,7 @@ use std::{
     fs::File,
     future::Future,
     io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
@@ -35,6 +35,8 @@ pub(super) const PRIVATE: [Ipv4Addr; 6] = [
     Ipv4Addr::new(168, 63, 129, 16),
 ];
 pub(super) const PORT: u16 = 8080;
+pub(super) const HTTP: u16 = 80;
+pub(super) const TLS: u16 = 443;
 /// Where the internet's only name is told.
 const RESOLVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(OUTSIDE), 53);
 
@@ -109,7 +111,10 @@ impl World {
         ip(&format!("route add default via {GATEWAY}"));
         let path = Path::new("/run/netns").join(outside);
         within(&path, || {
-            serve(TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap());
+            for port in [PORT, TLS] {
+                serve(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap());
+            }
+            serve_http(TcpListener::bind((Ipv4Addr::UNSPECIFIED, HTTP)).unwrap());
             answer_names(UdpSocket::bind(RESOLVER).unwrap());
         });
         // Both end with the host's namespace, as the test's last thread does.
@@ -177,7 +182,35 @@ fn serve(listener: TcpListener) {
     });
 }
 
-/// Every name has the address [`OUTSIDE`]; a question for anything else has an empty answer.
+/// Answers each request with its own head.
+fn serve_http(listener: TcpListener) {
+    let converse = |mut stream: TcpStream| -> std::io::Result<()> {
+        let mut heard = Vec::new();
+        let mut buffer = [0; 4096];
+        loop {
+            while let Some(end) = heard.windows(4).position(|it| it == b"\r\n\r\n") {
+                let request: Vec<u8> = heard.drain(..end + 4).collect();
+                let length = request.len();
+                write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n")?;
+                stream.write_all(&request)?;
+            }
+            match stream.read(&mut buffer)? {
+                0 => return Ok(()),
+                length => heard.extend(&buffer[..length]),
+            }
+        }
+    };
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            // One that is cut is no surprise.
+            thread::spawn(move || drop(converse(stream)));
+        }
+    });
+}
+
+/// Every name has the address [`OUTSIDE`], but that those that begin with `other` have [`OTHER`],
+/// and with `inside` a private one; a question for anything else has an empty answer.
 fn answer_names(socket: UdpSocket) {
     thread::spawn(move || {
         let mut buffer = [0; 4096];
@@ -191,7 +224,12 @@ fn answer_names(socket: UdpSocket) {
             answer[4..12].copy_from_slice(&[0, 1, 0, u8::from(is_address), 0, 0, 0, 0]);
             if is_address {
                 answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
-                answer.extend(OUTSIDE.octets());
+                let address = match &buffer[13..18] {
+                    b"other" => OTHER,
+                    b"insid" => PRIVATE[1],
+                    _ => OUTSIDE,
+                };
+                answer.extend(address.octets());
             }
             socket.send_to(&answer, client).unwrap();
         }

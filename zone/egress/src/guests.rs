@@ -1,0 +1,128 @@
+//! The sandboxes whose connections are looked at, by their addresses.
+//!
+//! A sandbox that is not listed is none of the proxy's business: its rules are the kernel's alone.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use sandboxo_zone_protocol::{HostName, NetworkPolicy};
+use tokio::sync::{Semaphore, watch};
+
+use crate::{
+    given::Given,
+    judge::{Verdict, judge},
+};
+
+/// Connections of one sandbox at a time.
+const OF_ONE: usize = 256;
+
+/// A cheap clone.
+#[derive(Clone, Default)]
+pub struct Guests {
+    list: Arc<Mutex<HashMap<Ipv4Addr, Arc<Guest>>>>,
+}
+
+pub(crate) struct Guest {
+    rules: watch::Sender<Standing>,
+    given: Mutex<Given>,
+    pub(crate) room: Arc<Semaphore>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Standing {
+    /// It has rules, and nobody has told them yet: nothing is allowed until then.
+    Unknown,
+    Ruled(Arc<NetworkPolicy>),
+    Gone,
+}
+
+impl Guests {
+    /// One of an earlier process, whose rules are not known yet.
+    pub fn await_rules(&self, guest: Ipv4Addr) {
+        self.list.lock().insert(guest, Arc::new(Guest::new(Standing::Unknown)));
+    }
+
+    pub fn is_awaited(&self, guest: Ipv4Addr) -> bool {
+        let found = self.find(guest);
+        found.is_some_and(|it| matches!(*it.rules.borrow(), Standing::Unknown))
+    }
+
+    /// From now on. Connections that the policy refuses are cut.
+    pub fn rule(&self, guest: Ipv4Addr, policy: &NetworkPolicy) {
+        let mut list = self.list.lock();
+        let standing = Standing::Ruled(Arc::new(policy.clone()));
+        match list.get(&guest) {
+            Some(known) => drop(known.rules.send_replace(standing)),
+            None if policy.is_by_name() => {
+                list.insert(guest, Arc::new(Guest::new(standing)));
+            }
+            None => {}
+        }
+    }
+
+    /// Its connections are cut.
+    pub fn forget(&self, guest: Ipv4Addr) {
+        if let Some(guest) = self.list.lock().remove(&guest) {
+            guest.rules.send_replace(Standing::Gone);
+        }
+    }
+
+    pub(crate) fn find(&self, guest: Ipv4Addr) -> Option<Arc<Guest>> {
+        self.list.lock().get(&guest).cloned()
+    }
+
+    pub(crate) fn find_by(&self, address: IpAddr) -> Option<Arc<Guest>> {
+        match address {
+            IpAddr::V4(address) => self.find(address),
+            IpAddr::V6(_) => None,
+        }
+    }
+}
+
+impl Guest {
+    fn new(standing: Standing) -> Self {
+        Self {
+            rules: watch::Sender::new(standing),
+            given: Mutex::default(),
+            room: Arc::new(Semaphore::new(OF_ONE)),
+        }
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        self.rules.borrow().clone()
+    }
+
+    /// By the rules of this moment.
+    pub(crate) fn judge(&self, address: Ipv4Addr, name: Option<&HostName>) -> Verdict {
+        match &*self.rules.borrow() {
+            Standing::Ruled(policy) => judge(policy, address, name),
+            Standing::Unknown | Standing::Gone => Verdict::Refused,
+        }
+    }
+
+    /// Resolves when `refused` says so of the rules of that moment.
+    pub(crate) async fn until(&self, mut refused: impl FnMut(&Self) -> bool) {
+        let mut changes = self.rules.subscribe();
+        while !refused(self) {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn note(&self, name: &HostName, addresses: &[Ipv4Addr]) {
+        self.given.lock().note(name, addresses);
+    }
+
+    pub(crate) fn was_told(&self, address: Ipv4Addr, name: &HostName) -> bool {
+        self.given.lock().is_of(address, name)
+    }
+
+    pub(crate) fn was_told_of(&self, address: Ipv4Addr) -> bool {
+        self.given.lock().knows(address)
+    }
+}
