@@ -1,13 +1,17 @@
 //! A process or a watch in a sandbox, as its client hears it: Connect messages, one by one.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
 
 use crate::Client;
+
+/// How long what is waited for may take.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The flag of a message that ends its stream.
 const LAST: u8 = 2;
@@ -110,13 +114,14 @@ impl Stream {
 
     /// Until the process has said this, in its output or on its terminal.
     pub async fn until(&mut self, wanted: &str) -> Result<String> {
-        let mut heard = Heard::default();
+        let (mut heard, mut said) = (Heard::default(), String::new());
+        let late = Instant::now() + PATIENCE;
         loop {
-            let event = self.next().await?;
-            let event = event.with_context(|| format!("no {wanted:?} in {heard:?}"))?;
+            let event = timeout_at(late, self.next()).await;
+            let event = event.with_context(|| format!("no {wanted:?} in time, but {said:?}"))??;
+            let event = event.with_context(|| format!("no {wanted:?}, but {said:?}"))?;
             heard.take(&event)?;
-            let said = [&heard.stdout[..], &heard.pty].concat();
-            let said = String::from_utf8_lossy(&said).into_owned();
+            said = String::from_utf8_lossy(&[&heard.stdout[..], &heard.pty].concat()).into_owned();
             if said.contains(wanted) {
                 return Ok(said);
             }

@@ -7,7 +7,7 @@ mod input;
 mod journal;
 mod output;
 mod owner;
-mod pty;
+pub(crate) mod pty;
 mod readers;
 mod reaper;
 mod registry;

@@ -1,11 +1,12 @@
 //! `sudo` without set-user-id programs, which gVisor has not: a program called `sudo` that is this
 //! one asks the agent, which is root, to run the command.
 //!
-//! The caller's standard files go along, so output and terminals are the caller's own. The command
-//! has a session of its own, hence no job control. Whom the kernel says the caller is decides.
+//! The caller's standard files go along, so output is the caller's own; on a terminal the command
+//! gets one of its own, which `sudo` relays. Whom the kernel says the caller is decides.
 
 pub(crate) mod broker;
 pub(crate) mod client;
+mod terminal;
 
 use std::{collections::BTreeMap, os::unix::net::SocketAddr};
 
@@ -21,6 +22,8 @@ struct Request {
     command: Vec<String>,
     folder: Folder,
     environment: BTreeMap<String, String>,
+    /// Whether the first file is a terminal that is to be the session's.
+    terminal: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]

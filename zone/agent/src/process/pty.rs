@@ -55,9 +55,12 @@ pub(crate) fn resize(master: &impl AsRawFd, size: Size) -> Result<(), Errno> {
 /// which group is in front; so all hear it, and it ends nobody. A kernel that knows the group in
 /// front has told it already.
 pub(crate) fn tell_size(master: &impl AsFd, session: Pid) {
-    if tcgetpgrp(master).is_ok() {
-        return;
+    if tcgetpgrp(master).is_err() {
+        tell_size_to(session);
     }
+}
+
+pub(crate) fn tell_size_to(session: Pid) {
     for group in groups_of(session) {
         if killpg(group, Signal::SIGWINCH).is_err() {
             // It has just ended.
@@ -86,6 +89,10 @@ pub(crate) fn second(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
 
 pub(crate) fn unblock(fd: &OwnedFd) -> Result<(), Errno> {
     fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map(drop)
+}
+
+pub(crate) fn block(fd: &OwnedFd) -> Result<(), Errno> {
+    fcntl(fd, FcntlArg::F_SETFL(OFlag::empty())).map(drop)
 }
 
 #[expect(unsafe_code, reason = "the library's type has no other way out")]

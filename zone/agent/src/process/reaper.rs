@@ -9,10 +9,10 @@ use nix::{
     errno::Errno,
     libc,
     sys::{
-        signal::{SigSet, Signal},
+        signal::{SigSet, Signal, killpg},
         signalfd::{SfdFlags, SignalFd},
     },
-    unistd::Pid,
+    unistd::{Pid, getsid},
 };
 use parking_lot::Mutex;
 use sandboxo_tasks::Stop;
@@ -73,7 +73,11 @@ impl Reaper {
     }
 
     fn reap(&self) {
-        while let Some((pid, exit)) = next_death() {
+        while let Some((pid, change)) = next_change() {
+            let Change::Ended(exit) = change else {
+                go_on(pid);
+                continue;
+            };
             if let Some(waiting) = self.awaited.lock().remove(&pid)
                 && waiting.send(exit).is_err()
             {
@@ -98,15 +102,37 @@ impl Deaths {
     }
 }
 
+enum Change {
+    Ended(Exit),
+    /// By its terminal.
+    Stopped,
+}
+
+/// Who leads a session has nobody outside of it who could let it go on, so a kernel does not let
+/// its terminal stop it. gVisor does.
+fn go_on(pid: i32) {
+    let pid = Pid::from_raw(pid);
+    if getsid(Some(pid)) == Ok(pid) && killpg(pid, Signal::SIGCONT).is_err() {
+        // It was killed meanwhile.
+    }
+}
+
 /// By the raw call: the library's loses the process that died of a signal it has no name for.
 #[expect(unsafe_code, reason = "a raw system call")]
-fn next_death() -> Option<(i32, Exit)> {
+fn next_change() -> Option<(i32, Change)> {
+    let options = libc::WNOHANG | libc::WUNTRACED;
     loop {
         let mut status = 0;
         // SAFETY: the status is ours to write.
-        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+        let pid = unsafe { libc::waitpid(-1, &raw mut status, options) };
+        if pid > 0 && !libc::WIFSTOPPED(status) {
+            return Some((pid, Change::Ended(Exit::of(status))));
+        }
+        if pid > 0 && libc::WSTOPSIG(status) == libc::SIGTSTP {
+            return Some((pid, Change::Stopped));
+        }
         if pid > 0 {
-            return Some((pid, Exit::of(status)));
+            continue;
         }
         if pid == 0 || Errno::last() != Errno::EINTR {
             return None;

@@ -15,7 +15,7 @@ use nix::{
         signal::{Signal, killpg},
         socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg, setsockopt, sockopt},
     },
-    unistd::Pid,
+    unistd::{Gid, Pid, Uid, fchown, isatty},
 };
 use sandboxo_tasks::{Stop, Tasks};
 use tokio::{
@@ -27,7 +27,7 @@ use tokio::{
 use super::{EXITED, Folder, MAX_REQUEST, REFUSED, Request, SIGNALED, address};
 use crate::{
     agent::Agent,
-    process::{Exit, Launch, Reaper, Spawner, candidates, environment, to_argument, to_block},
+    process::{Exit, Launch, Reaper, Spawner, candidates, environment, pty, to_argument, to_block},
     users::{Accounts, User},
 };
 
@@ -122,11 +122,15 @@ async fn attend(
 }
 
 fn pass_on(pid: Pid, number: i32) {
-    // It leads its session, so its number is its group's.
-    if let Ok(signal) = Signal::try_from(number)
-        && killpg(pid, signal).is_err()
-    {
-        // It has ended; its exit is on the way.
+    match Signal::try_from(number) {
+        Ok(Signal::SIGWINCH) => pty::tell_size_to(pid),
+        Ok(signal) => {
+            // It leads its session, so its number is its group's.
+            if killpg(pid, signal).is_err() {
+                // It has ended; its exit is on the way.
+            }
+        }
+        Err(_no_signal) => {}
     }
 }
 
@@ -201,7 +205,7 @@ fn start(
     caller: Option<UnixCredentials>,
     accounts: Option<&Accounts>,
 ) -> Result<Pid, String> {
-    let Request { user, command, folder, environment: kept } = request;
+    let Request { user, command, folder, environment: kept, terminal } = request;
     let accounts = accounts.ok_or("the sandbox is nobody's yet")?;
     let caller = caller.ok_or("the kernel does not say who asks")?;
     let caller_name = accounts.user_name(caller.uid());
@@ -234,9 +238,20 @@ fn start(
         folder: &to_argument(folder).map_err(bad)?,
         user: &user,
         stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
-        terminal: false,
+        terminal: *terminal,
     };
+    if *terminal {
+        give(stdin, &user).map_err(|errno| format!("the terminal: {}", errno.desc()))?;
+    }
     Spawner::new().spawn(&launch).map_err(|error| format!("{first}: {error}"))
+}
+
+/// Some programs look whose the terminal is. Of other files this is no way to become the owner.
+fn give(terminal: &OwnedFd, user: &User) -> Result<(), Errno> {
+    if !isatty(terminal)? {
+        return Err(Errno::ENOTTY);
+    }
+    fchown(terminal, Some(Uid::from_raw(user.uid)), None::<Gid>)
 }
 
 /// By name, or by number after a hash sign, as sudo has it.
@@ -310,6 +325,7 @@ mod tests {
             command: ["sh", "-c", script].map(str::to_owned).to_vec(),
             folder: Folder::At("/usr".into()),
             environment: [("FOO".to_owned(), "bar".to_owned())].into(),
+            terminal: false,
         }
     }
 

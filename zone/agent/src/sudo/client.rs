@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     io::{self, IoSlice, Read, Write},
-    os::{fd::AsRawFd, unix::net::UnixStream},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::net::UnixStream,
+    },
     process::ExitCode,
     sync::atomic::{AtomicI32, Ordering},
 };
@@ -16,7 +19,10 @@ use nix::{
     },
 };
 
-use super::{EXITED, Folder, REFUSED, Request, SIGNALED, address};
+use super::{
+    EXITED, Folder, REFUSED, Request, SIGNALED, address,
+    terminal::{Terminal, follow_size},
+};
 
 const USAGE: &str = "usage: sudo [-EHins] [-u user] [VAR=value] [command [argument ...]]";
 
@@ -48,7 +54,7 @@ pub(crate) fn run() -> ExitCode {
     let folder = std::env::current_dir().map(|folder| folder.to_string_lossy().into_owned());
     let folder = folder.unwrap_or_else(|_gone| "/".to_owned());
     match parse(&arguments, &environment, folder) {
-        Ok(Asked::Run(request)) => match ask(&request) {
+        Ok(Asked::Run(request)) => match ask(request) {
             Ok(code) => code,
             Err(error) => complain(&format!("the sandbox's agent does not answer: {error}")),
         },
@@ -157,12 +163,12 @@ fn parse(
     let command = if login {
         in_shell("/bin/bash", &["-l"], &words)
     } else if shell {
-        in_shell(environment.get("SHELL").map_or("/bin/sh", String::as_str), &[], &words)
+        in_shell(environment.get("SHELL").map_or("/bin/bash", String::as_str), &[], &words)
     } else {
         words
     };
     let folder = if login { Folder::Home } else { Folder::At(folder) };
-    Ok(Asked::Run(Request { user, command, folder, environment: kept }))
+    Ok(Asked::Run(Request { user, command, folder, environment: kept, terminal: false }))
 }
 
 fn in_shell(shell: &str, options: &[&str], words: &[String]) -> Vec<String> {
@@ -181,6 +187,9 @@ fn in_shell(shell: &str, options: &[&str], words: &[String]) -> Vec<String> {
 static AGENT: AtomicI32 = AtomicI32::new(-1);
 
 extern "C" fn pass_on(signal: libc::c_int) {
+    if signal == libc::SIGWINCH {
+        follow_size();
+    }
     let byte = u8::try_from(signal).unwrap_or(0);
     #[expect(unsafe_code, reason = "only bare calls are allowed in a handler")]
     // SAFETY: one byte that lives here, to a descriptor that stays open while handlers are set.
@@ -189,24 +198,36 @@ extern "C" fn pass_on(signal: libc::c_int) {
     }
 }
 
-fn ask(request: &Request) -> io::Result<ExitCode> {
+fn ask(mut request: Request) -> io::Result<ExitCode> {
     let mut agent = UnixStream::connect_addr(&address()?)?;
-    let text = serde_json::to_vec(request)?;
+    let (terminal, end) = Terminal::open()?.unzip();
+    request.terminal = terminal.is_some();
+    let text = serde_json::to_vec(&request)?;
     let length = u32::try_from(text.len()).map_err(io::Error::other)?.to_be_bytes();
-    let files = [0, 1, 2].map(|fd| if is_open(fd) { fd } else { agent.as_raw_fd() });
+    let files = [0, 1, 2].map(|fd| match &end {
+        Some(end) if is_terminal(fd) => end.as_raw_fd(),
+        _ if is_open(fd) => fd,
+        _ => agent.as_raw_fd(),
+    });
     let message = [IoSlice::new(&length)];
     let own = UnixCredentials::new();
     let control = [ControlMessage::ScmRights(&files), ControlMessage::ScmCredentials(&own)];
     let sent = sendmsg::<()>(agent.as_raw_fd(), &message, &control, MsgFlags::empty(), None)?;
     agent.write_all(length.get(sent..).unwrap_or_default())?;
     agent.write_all(&text)?;
+    drop(end);
     AGENT.store(agent.as_raw_fd(), Ordering::Relaxed);
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+    for signal in
+        [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH]
+    {
         let action =
             SigAction::new(SigHandler::Handler(pass_on), SaFlags::SA_RESTART, SigSet::empty());
         #[expect(unsafe_code, reason = "signal handlers")]
         // SAFETY: the handler makes one bare call.
         unsafe { sigaction(signal, &action) }?;
+    }
+    if let Some(terminal) = terminal {
+        terminal.relay(agent.as_fd())?;
     }
     let mut kind = [0; 1];
     agent.read_exact(&mut kind)?;
@@ -237,6 +258,13 @@ fn ask(request: &Request) -> io::Result<ExitCode> {
     }
 }
 
+fn is_terminal(fd: i32) -> bool {
+    #[expect(unsafe_code, reason = "a number that may stand for no file")]
+    // SAFETY: asks about the process's own table.
+    let answer = unsafe { libc::isatty(fd) };
+    answer == 1
+}
+
 fn is_open(fd: i32) -> bool {
     #[expect(unsafe_code, reason = "a number that may stand for no file")]
     // SAFETY: reads flags of the process's own table.
@@ -258,7 +286,7 @@ mod tests {
     }
 
     fn request(line: &str) -> (String, Vec<String>, Vec<String>, bool) {
-        let Ok(Asked::Run(Request { user, command, folder, environment })) = asked(line) else {
+        let Ok(Asked::Run(Request { user, command, folder, environment, .. })) = asked(line) else {
             panic!("{line} is no command");
         };
         let environment = environment.iter().map(|(name, value)| format!("{name}={value}"));
@@ -287,7 +315,7 @@ mod tests {
                 &["TERM=dumb"],
                 true,
             ),
-            ("-s", "root", &["/bin/sh"], &["TERM=dumb"], false),
+            ("-s", "root", &["/bin/bash"], &["TERM=dumb"], false),
         ] {
             let owned =
                 |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
