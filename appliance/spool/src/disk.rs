@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// sled's own default is a gigabyte.
-const CACHE_BYTES: u64 = 8 << 20;
+const CACHE_BYTES: u64 = 2 << 20;
 /// What a crash may lose.
 const FLUSH_MS: u64 = 1000;
 /// Rows removed in one go.

@@ -45,7 +45,7 @@ struct Inner {
 type Opener = Box<dyn Fn() -> Result<Database, StoreError> + Send + Sync>;
 
 /// redb's own default is a gigabyte.
-const CACHE_BYTES: usize = 64 << 20;
+const CACHE_BYTES: usize = 16 << 20;
 
 const FORMAT_KEY: &[u8] = b"format";
 
