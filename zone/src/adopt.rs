@@ -11,10 +11,13 @@ use crate::slot::ContainerId;
 
 /// One slot, and what is true about it on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each by itself")]
 pub(crate) struct SlotView {
     pub(crate) container: ContainerId,
     pub(crate) same_host_boot: bool,
     pub(crate) same_keeper: bool,
+    /// What runs it is what would be started now.
+    pub(crate) same_programs: bool,
     pub(crate) process: ProcessView,
     /// Whose it is, and until when.
     pub(crate) claim: Option<(SandboxId, Timestamp)>,
@@ -82,6 +85,10 @@ pub(crate) fn plan(
             (None, Some(_)) => {
                 plan.adopt.insert(slot.container);
             }
+            // An older agent does not know all that a claim says.
+            (None, None) if !slot.same_programs => {
+                plan.remove.insert(slot.container, None);
+            }
             (None, None) => {
                 plan.pool.insert(slot.container);
             }
@@ -131,6 +138,8 @@ mod tests {
         for (why, (host, keeper), process, deadline, held, expected) in [
             ("somebody's and well", (true, true), alive, Some(1001), true, "adopt"),
             ("nobody's and well", (true, true), alive, None, true, "pool"),
+            ("nobody's, of another agent", (true, true), alive, None, true, "remove"),
+            ("somebody's, of another agent", (true, true), alive, Some(1001), true, "adopt"),
             ("its time is over", (true, true), alive, Some(1000), true, "remove TimedOut"),
             ("it died meanwhile", (true, true), gone, Some(1001), true, "remove Crashed"),
             ("it starved", (true, true), starved, Some(1001), true, "remove OutOfMemory"),
@@ -148,6 +157,7 @@ mod tests {
                 container,
                 same_host_boot: host,
                 same_keeper: keeper,
+                same_programs: !why.contains("of another"),
                 process,
                 claim: deadline.map(|deadline| (id, time(deadline))),
                 has_ended: false,

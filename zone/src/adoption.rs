@@ -186,6 +186,7 @@ fn view(shared: &Shared, slot: &Slot, saved: &BTreeSet<ContainerId>) -> SlotView
         container: slot.container,
         same_host_boot: slot.host_boot == host.boot,
         same_keeper: slot.keeper_boot == host.keeper.boot_id(),
+        same_programs: slot.programs.as_ref().is_some_and(|it| it.is_same(&host.programs_now())),
         process,
         claim: slot.claim.as_ref().map(|claim| (claim.id, claim.deadline)),
         // A create from a checkpoint that was cut off is asked for again.

@@ -142,6 +142,11 @@ impl Layout {
         self.run.join("m")
     }
 
+    /// The authority of this zone, with its key.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.state.join("authority.pem")
+    }
+
     /// The images of volumes, by their ids.
     pub(crate) fn volumes(&self) -> PathBuf {
         self.state.join("volumes")

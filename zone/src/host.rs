@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use sandboxo_egress::Authority;
 use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{Clock, Random, Shape};
 use tokio::sync::Semaphore;
@@ -36,6 +37,8 @@ pub(crate) struct Host {
     pub(crate) checkpoints: Checkpoints,
     pub(crate) programs: Programs,
     pub(crate) network: Network,
+    /// Signs for hosts whose requests are given headers.
+    pub(crate) authority: Arc<Authority>,
     pub(crate) keeper: Keeper,
     pub(crate) threads: HostThreads,
     pub(crate) processors: Processors,

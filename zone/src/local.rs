@@ -10,6 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use sandboxo_channel::{ChannelError, OpenError, Target};
+use sandboxo_egress::{Authority, proxy::Interception};
 use sandboxo_registry::Registries;
 use sandboxo_tasks::{Tasks, every};
 use sandboxo_zone_protocol::{
@@ -125,7 +126,12 @@ impl LocalZone {
                 .map_err(folder(&mounts))?;
         }
         let volumes = Volumes::new(&layout).map_err(folder(&layout.volumes()))?;
-        let mut network = NetworkConfig::new(config.instance.clone());
+        let authority =
+            authority(&layout.authority(), &clock, &random).map_err(folder(&layout.authority()))?;
+        let interception = Interception::new(authority.clone(), Interception::host_roots())
+            .map_err(io::Error::other)
+            .map_err(folder(&layout.authority()))?;
+        let mut network = NetworkConfig::new(config.instance.clone(), interception);
         network.resolvers.clone_from(&config.resolvers);
         network.random = random.clone();
         let network = Network::start(network, &tasks).await?;
@@ -161,6 +167,7 @@ impl LocalZone {
             checkpoints,
             programs,
             network,
+            authority,
             keeper,
             threads,
             processors,
@@ -452,6 +459,24 @@ pub fn starts_at_once() -> usize {
 fn folder(path: &Path) -> impl Fn(io::Error) -> StartError + use<> {
     let path = path.to_owned();
     move |source| StartError::Folder { path: path.clone(), source }
+}
+
+/// The one that sandboxes of an earlier process believe, or a new one.
+fn authority(
+    path: &Path,
+    clock: &Arc<dyn Clock>,
+    random: &Arc<dyn Random>,
+) -> io::Result<Arc<Authority>> {
+    let kept = match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let made = Authority::make(&**clock, &**random).map_err(io::Error::other)?;
+            slot::write_lasting(path, made.as_bytes())?;
+            made
+        }
+        kept => kept?,
+    };
+    let read = Authority::read(&kept, clock.clone(), random.clone());
+    Ok(Arc::new(read.map_err(io::Error::other)?))
 }
 
 /// Programs that are started tell what they have to say by files; without room for those every one

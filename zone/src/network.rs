@@ -30,7 +30,7 @@ use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_egress::{
     Guests,
     dns::{self, Resolvers},
-    proxy::{NewSocket, Proxy},
+    proxy::{Interception, NewSocket, Proxy},
 };
 use sandboxo_tasks::{Stop, Tasks, every};
 use sandboxo_zone_protocol::{Random, SystemRandom};
@@ -60,6 +60,8 @@ pub struct NetworkConfig {
     /// How many links are kept ready.
     pub ready: usize,
     pub random: Arc<dyn Random>,
+    /// Where requests are given headers.
+    pub interception: Interception,
 }
 
 /// How sandboxes reach the internet.
@@ -72,13 +74,14 @@ pub enum Uplink {
 }
 
 impl NetworkConfig {
-    pub fn new(instance: impl Into<String>) -> Self {
+    pub fn new(instance: impl Into<String>, interception: Interception) -> Self {
         Self {
             instance: instance.into(),
             resolvers: Vec::new(),
             uplink: Uplink::Forward,
             ready: READY,
             random: Arc::new(SystemRandom),
+            interception,
         }
     }
 }
@@ -156,7 +159,8 @@ impl Network {
     /// Makes what is missing of the zone's network. What sandboxes of an earlier process have is
     /// left as it is, until it is adopted or swept.
     pub async fn start(config: NetworkConfig, tasks: &Tasks) -> Result<Self, NetworkError> {
-        let NetworkConfig { instance, resolvers: given, uplink, ready, random } = config;
+        let NetworkConfig { instance, resolvers: given, uplink, ready, random, interception } =
+            config;
         let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         if !(1..=10).contains(&instance.len()) || !instance.bytes().all(is_name) {
             return Err(NetworkError::BadInstance);
@@ -220,6 +224,7 @@ impl Network {
             resolvers.clone(),
             random.clone(),
             new_socket(worker("sbxo-dials").map_err(making("a thread"))?),
+            interception,
         );
         let proxy = proxy.map_err(making("the proxy"))?;
         tasks.spawn_critical("proxy", |stop| proxy.run(tasks.clone(), stop));

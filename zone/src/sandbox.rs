@@ -578,6 +578,7 @@ fn claim_of(spec: &SandboxSpec) -> Claim {
         workdir: spec.workdir.clone(),
         nameservers: Vec::new(),
         pids: spec.resources.pids,
+        authority: None,
     }
 }
 

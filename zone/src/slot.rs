@@ -160,12 +160,25 @@ impl Slot {
 /// A reader meets the old text or the new one. Not synced: what must survive is the death of the
 /// process; after the host's, no container is left.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace(path, |file| file.write_all(bytes))
+}
+
+/// The same of what must survive the host's death too.
+pub(crate) fn write_lasting(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace(path, |file| file.write_all(bytes).and_then(|()| file.sync_all()))?;
+    match path.parent() {
+        Some(folder) => fs::File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+fn replace(path: &Path, write: impl FnOnce(&mut fs::File) -> io::Result<()>) -> io::Result<()> {
     let temporary = path.with_extension("new");
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let written = options
         .open(&temporary)
-        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|mut file| write(&mut file))
         .and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         // Half of it helps nobody, and takes room where there may be none.

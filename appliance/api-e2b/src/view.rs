@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sandboxo_control::Metrics;
 use sandboxo_model::{
-    BuildPhase, BuildRecord, Lifecycle, NetworkAsked, Phase, SandboxRecord, SnapshotRecord,
-    Standing, TemplateRecord, TemplateRef, TemplateUse, resources,
+    BuildPhase, BuildRecord, HostRule, Lifecycle, NetworkAsked, Phase, SandboxRecord,
+    SnapshotRecord, Standing, TemplateRecord, TemplateRef, TemplateUse, resources,
 };
-use sandboxo_zone_protocol::{BuildId, Kept, Measured, OnDeadline, Timestamp};
+use sandboxo_zone_protocol::{BuildId, Kept, Measured, OnDeadline, Secret, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::ENVD_VERSION;
@@ -41,7 +41,7 @@ pub(crate) struct Sandbox {
 impl Sandbox {
     pub(crate) fn new(record: &SandboxRecord, domain: Option<&str>) -> Self {
         let TemplateUse { id, alias } = &record.template;
-        let expose = |secret: &sandboxo_zone_protocol::Secret| secret.expose().to_owned();
+        let expose = |secret: &Secret| secret.expose().to_owned();
         Self {
             template_id: id.to_string(),
             sandbox_id: record.id.label(),
@@ -210,14 +210,35 @@ struct NetworkView {
     allow_public_traffic: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mask_request_host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules: Option<BTreeMap<String, Vec<Rule>>>,
 }
 
 impl From<&NetworkAsked> for NetworkView {
     fn from(asked: &NetworkAsked) -> Self {
-        let NetworkAsked { allow_out, deny_out, allow_public_traffic, mask_request_host } =
+        let NetworkAsked { allow_out, deny_out, allow_public_traffic, mask_request_host, rules } =
             asked.clone();
-        Self { allow_out, deny_out, allow_public_traffic, mask_request_host }
+        let rule = |HostRule { headers }| Rule {
+            transform: headers.map(|headers| Transform { headers: Some(headers) }),
+        };
+        let all =
+            |(host, rules): (String, Vec<HostRule>)| (host, rules.into_iter().map(rule).collect());
+        let rules = rules.map(|rules| rules.into_iter().map(all).collect());
+        Self { allow_out, deny_out, allow_public_traffic, mask_request_host, rules }
     }
+}
+
+/// What requests to a host go through.
+#[derive(Serialize, Deserialize)]
+struct Rule {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transform: Option<Transform>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Transform {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<BTreeMap<String, Secret>>,
 }
 
 #[derive(Serialize)]
@@ -492,7 +513,7 @@ pub(crate) struct NetworkBody {
     /// Of an update; of a create it stands beside `network`.
     #[serde(rename = "allow_internet_access")]
     pub(crate) allow_internet_access: Option<bool>,
-    rules: Option<BTreeMap<String, serde_json::Value>>,
+    rules: Option<BTreeMap<String, Vec<Rule>>>,
     egress_proxy: Option<serde_json::Value>,
     https_ports: Option<Vec<u16>>,
     dns_servers: Option<Vec<String>>,
@@ -532,12 +553,8 @@ impl Unsupported for NewSandboxBody {
 
 impl Unsupported for NetworkBody {
     fn unsupported(&self) -> Option<&'static str> {
-        let rules = self.rules.as_ref().is_some_and(|rules| !rules.is_empty());
-        asked("network.rules", rules)
-            .or_else(|| {
-                let proxy = self.egress_proxy.as_ref().is_some_and(says_something);
-                asked("network.egressProxy", proxy)
-            })
+        let proxy = self.egress_proxy.as_ref().is_some_and(says_something);
+        asked("network.egressProxy", proxy)
             .or_else(|| asked("network.httpsPorts", some(self.https_ports.as_ref())))
             .or_else(|| asked("network.dnsServers", some(self.dns_servers.as_ref())))
     }
@@ -545,7 +562,13 @@ impl Unsupported for NetworkBody {
 
 impl From<NetworkBody> for NetworkAsked {
     fn from(body: NetworkBody) -> Self {
-        let NetworkBody { allow_out, deny_out, allow_public_traffic, mask_request_host, .. } = body;
-        Self { allow_out, deny_out, allow_public_traffic, mask_request_host }
+        let NetworkBody {
+            allow_out, deny_out, allow_public_traffic, mask_request_host, rules, ..
+        } = body;
+        let rule = |rule: Rule| HostRule { headers: rule.transform.and_then(|it| it.headers) };
+        let all =
+            |(host, rules): (String, Vec<Rule>)| (host, rules.into_iter().map(rule).collect());
+        let rules = rules.map(|rules| rules.into_iter().map(all).collect());
+        Self { allow_out, deny_out, allow_public_traffic, mask_request_host, rules }
     }
 }

@@ -355,6 +355,7 @@ impl Driver {
             deny_out: network.deny_out,
             allow_public_traffic: asked.allow_public_traffic,
             mask_request_host: asked.mask_request_host,
+            rules: network.rules,
         });
         record.internet = internet;
         record.spec.network = policy;

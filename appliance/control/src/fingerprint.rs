@@ -28,12 +28,23 @@ pub(crate) fn of(new: &NewSandbox) -> [u8; 32] {
     hash.flag(*internet);
     hash.present(network.is_some());
     if let Some(network) = network {
-        let NetworkAsked { allow_out, deny_out, allow_public_traffic, mask_request_host } = network;
+        let NetworkAsked { allow_out, deny_out, allow_public_traffic, mask_request_host, rules } =
+            network;
         hash.list(allow_out.as_deref());
         hash.list(deny_out.as_deref());
         hash.flag(*allow_public_traffic);
         hash.present(mask_request_host.is_some());
         hash.text(mask_request_host.as_deref().unwrap_or_default());
+        // As below.
+        for (host, rules) in rules.iter().flatten() {
+            hash.text(host);
+            hash.bytes(&rules.len().to_be_bytes());
+            for rule in rules {
+                let headers = rule.headers.iter().flatten();
+                let exposed = headers.map(|(name, value)| (name.clone(), value.expose().into()));
+                hash.map(&exposed.collect());
+            }
+        }
     }
     // Not said is as before it could be said: keys outlive an upgrade.
     if *lifecycle != Lifecycle::default() {
@@ -91,6 +102,9 @@ impl Hash {
 mod tests {
     use std::{collections::BTreeSet, time::Duration};
 
+    use sandboxo_model::HostRule;
+    use sandboxo_zone_protocol::Secret;
+
     use super::*;
 
     #[test]
@@ -108,6 +122,10 @@ mod tests {
         };
         let entry = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
         let network = NetworkAsked::default();
+        let rules = |host: &str, value: &str| {
+            let headers = Some([("x".to_owned(), Secret::new(value))].into());
+            [(host.to_owned(), vec![HostRule { headers }])].into()
+        };
         let with = |network| NewSandbox { network: Some(network), ..base.clone() };
         let lifecycle = |on_timeout, auto_resume| NewSandbox {
             lifecycle: Lifecycle { on_timeout, auto_resume },
@@ -130,6 +148,9 @@ mod tests {
             with(NetworkAsked { allow_out: Some(vec!["1.1.1.1".into()]), ..network.clone() }),
             with(NetworkAsked { deny_out: Some(vec!["1.1.1.1".into()]), ..network.clone() }),
             with(NetworkAsked { allow_public_traffic: Some(false), ..network.clone() }),
+            with(NetworkAsked { rules: Some(rules("a", "b")), ..network.clone() }),
+            with(NetworkAsked { rules: Some(rules("a", "c")), ..network.clone() }),
+            with(NetworkAsked { rules: Some(rules("b", "b")), ..network.clone() }),
             with(NetworkAsked { mask_request_host: Some(String::new()), ..network }),
         ];
         let mut seen: BTreeSet<_> = others.iter().map(of).collect();

@@ -29,7 +29,7 @@ pub use idempotency::{IdempotencyKey, IdempotencyRecord, NotAnIdempotencyKey};
 pub use key::{ApiKeyRecord, KeyMask};
 pub use lifecycle::{DeathReason, IllegalMove, KillCause, Phase, PhaseKind, StartFailure};
 pub use log::{Direction, Level, LogEntry, LogQuery, NotALevel};
-pub use network::{NetworkAsked, NetworkError};
+pub use network::{HostRule, NetworkAsked, NetworkError, RuleError};
 pub use new_sandbox::{Birth, Lifecycle, NewSandbox};
 pub use rules::{Field, Invalid};
 pub use sandbox::{Ingress, SandboxRecord, Standing, TemplateUse};

@@ -1,9 +1,11 @@
 //! From what a client said about egress to what a zone enforces.
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use sandboxo_zone_protocol::{NamePattern, NetworkMode, NetworkPolicy};
+use sandboxo_zone_protocol::{
+    HostName, NamePattern, NetworkMode, NetworkPolicy, Secret, SetHeader,
+};
 
 /// As given by the client, to be shown again as it was. `None` where it said nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -12,6 +14,14 @@ pub struct NetworkAsked {
     pub deny_out: Option<Vec<String>>,
     pub allow_public_traffic: Option<bool>,
     pub mask_request_host: Option<String>,
+    /// By host.
+    pub rules: Option<BTreeMap<String, Vec<HostRule>>>,
+}
+
+/// What requests to a host are given on their way.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostRule {
+    pub headers: Option<BTreeMap<String, Secret>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,10 +38,40 @@ pub enum NetworkError {
     NamesNeedDenyAll,
     #[error("more than {} entries", NetworkAsked::MAX_ENTRIES)]
     TooMany,
+    #[error("rules of more than {} hosts", NetworkAsked::MAX_RULED)]
+    TooManyRuled,
+    #[error("the rule for {host:?}: {why}")]
+    Rule { host: String, why: RuleError },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    #[error("not the name of a host")]
+    NotHost,
+    #[error("another one means the same host")]
+    Twice,
+    #[error("more than one transform")]
+    TooMany,
+    #[error("more than {} headers", NetworkAsked::MAX_HEADERS)]
+    TooManyHeaders,
+    #[error("{0:?} is not the name of a header of at most {len} characters", len = NetworkAsked::MAX_HEADER_NAME)]
+    NotHeader(String),
+    #[error("{0:?} is what a connection needs, and is never set")]
+    NotToBeSet(String),
+    #[error("the value of {0:?} has more than {len} bytes, or some that no header can have", len = NetworkAsked::MAX_HEADER_VALUE)]
+    NotValue(String),
+    #[error(
+        "the value of {0:?} has a placeholder (${{e2b.…}}), which this version does not support"
+    )]
+    Placeholder(String),
 }
 
 impl NetworkAsked {
     pub const MAX_ENTRIES: usize = 256;
+    pub const MAX_RULED: usize = 10;
+    pub const MAX_HEADERS: usize = 20;
+    pub const MAX_HEADER_NAME: usize = 64;
+    pub const MAX_HEADER_VALUE: usize = 2048;
 
     /// What the zone enforces. `internet` is `allow_internet_access`: `Some(false)` denies
     /// everything that is not allowed by name.
@@ -72,13 +112,81 @@ impl NetworkAsked {
         }
         names.sort_unstable();
         names.dedup();
-        Ok(NetworkPolicy { mode: NetworkMode::Full, allow, deny, names })
+        let rules = asked.and_then(|asked| asked.rules.as_ref());
+        let headers = rules.map(headers).transpose()?.unwrap_or_default();
+        Ok(NetworkPolicy { mode: NetworkMode::Full, allow, deny, names, headers })
     }
 }
 
 fn address(item: &str) -> Option<IpNet> {
     let net = item.parse::<IpNet>().or_else(|_| item.parse::<IpAddr>().map(IpNet::from));
     net.map(|net| net.trunc()).ok()
+}
+
+/// Hosts of which nothing is said are as if they were not listed.
+fn headers(
+    rules: &BTreeMap<String, Vec<HostRule>>,
+) -> Result<BTreeMap<HostName, Vec<SetHeader>>, NetworkError> {
+    if rules.len() > NetworkAsked::MAX_RULED {
+        return Err(NetworkError::TooManyRuled);
+    }
+    let mut by_host = BTreeMap::new();
+    for (host, rules) in rules {
+        let wrong = |why| NetworkError::Rule { host: host.clone(), why };
+        let Ok(NamePattern::One(name)) = name(host) else { return Err(wrong(RuleError::NotHost)) };
+        let [rule] = &**rules else {
+            if rules.is_empty() {
+                continue;
+            }
+            return Err(wrong(RuleError::TooMany));
+        };
+        let headers = rule.headers.iter().flatten().map(header).collect::<Result<Vec<_>, _>>();
+        let headers = headers.map_err(wrong)?;
+        if headers.len() > NetworkAsked::MAX_HEADERS {
+            return Err(wrong(RuleError::TooManyHeaders));
+        }
+        if !headers.is_empty() && by_host.insert(name, headers).is_some() {
+            return Err(wrong(RuleError::Twice));
+        }
+    }
+    Ok(by_host)
+}
+
+/// What is about the connection and the length of a body is the proxy's, and Host is what the rule
+/// is found by.
+const NOT_TO_BE_SET: [&str; 11] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+fn header((name, value): (&String, &Secret)) -> Result<SetHeader, RuleError> {
+    let is_token = |it: u8| it.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&it);
+    let length = 1..=NetworkAsked::MAX_HEADER_NAME;
+    if !length.contains(&name.len()) || !name.bytes().all(is_token) {
+        return Err(RuleError::NotHeader(name.clone()));
+    }
+    let lower = name.to_ascii_lowercase();
+    if NOT_TO_BE_SET.contains(&&*lower) {
+        return Err(RuleError::NotToBeSet(name.clone()));
+    }
+    let text = value.expose();
+    let can_be = |it: u8| it == b'\t' || it >= b' ' && it != 0x7f;
+    if text.len() > NetworkAsked::MAX_HEADER_VALUE || !text.bytes().all(can_be) {
+        return Err(RuleError::NotValue(name.clone()));
+    }
+    if text.contains("${e2b.") {
+        return Err(RuleError::Placeholder(name.clone()));
+    }
+    Ok(SetHeader { name: lower, value: value.clone() })
 }
 
 /// In ASCII, as DNS and TLS have it.
@@ -94,6 +202,8 @@ fn name(item: &str) -> Result<NamePattern, NetworkError> {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
 
     #[test]
@@ -179,6 +289,63 @@ mod tests {
             assert_eq!(policy.map(print), expected, "{why}");
         }
         assert_eq!(NetworkAsked::policy(None, None), Ok(NetworkPolicy::OPEN));
+    }
+
+    #[test]
+    fn what_requests_are_given() {
+        let rule = |pairs: &[(&str, &str)]| HostRule {
+            headers: Some(
+                pairs.iter().map(|(name, value)| ((*name).into(), Secret::new(*value))).collect(),
+            ),
+        };
+        let given = |rules: &[(&str, &[HostRule])]| {
+            let rules = rules.iter().map(|(host, rules)| ((*host).into(), rules.to_vec()));
+            let asked = NetworkAsked { rules: Some(rules.collect()), ..NetworkAsked::default() };
+            NetworkAsked::policy(Some(&asked), None).map(|policy| policy.headers)
+        };
+        let one = rule(&[("X-One", "1")]);
+        let set =
+            |name: &str, value: &str| SetHeader { name: name.into(), value: Secret::new(value) };
+        let host = |name: &str| name.parse::<HostName>().unwrap();
+        let expected = [(host("a.b"), vec![set("x-one", "1")]), (host("c"), vec![set("a", "é")])];
+        assert_eq!(
+            given(&[
+                ("A.b.", slice::from_ref(&one)),
+                ("c", &[rule(&[("A", "é")])]),
+                ("d.e", &[]),
+                ("f.g", &[HostRule::default()]),
+            ]),
+            Ok(expected.into())
+        );
+        let wrong = |host: &str, why| Err(NetworkError::Rule { host: host.into(), why });
+        for host in ["", "*.a.b", "*", "1.2.3.4", "10.0.0.0/8", "a b"] {
+            assert_eq!(given(&[(host, slice::from_ref(&one))]), wrong(host, RuleError::NotHost));
+        }
+        let twice = [("A.b", slice::from_ref(&one)), ("a.b", slice::from_ref(&one))];
+        assert_eq!(given(&twice), wrong("a.b", RuleError::Twice));
+        assert_eq!(given(&[("a", &[one.clone(), one.clone()])]), wrong("a", RuleError::TooMany));
+        let long = "x".repeat(65);
+        let far = "x".repeat(2049);
+        for (name, value, why) in [
+            ("", "1", RuleError::NotHeader(String::new())),
+            ("a b", "1", RuleError::NotHeader("a b".into())),
+            ("a:", "1", RuleError::NotHeader("a:".into())),
+            (&long, "1", RuleError::NotHeader(long.clone())),
+            ("Host", "1", RuleError::NotToBeSet("Host".into())),
+            ("Transfer-Encoding", "1", RuleError::NotToBeSet("Transfer-Encoding".into())),
+            ("a", "1\r\nb: 2", RuleError::NotValue("a".into())),
+            ("a", &far, RuleError::NotValue("a".into())),
+            ("a", "Bearer ${e2b.secrets.x}", RuleError::Placeholder("a".into())),
+        ] {
+            assert_eq!(given(&[("a.b", &[rule(&[(name, value)])])]), wrong("a.b", why));
+        }
+        let names: Vec<String> = (0..21).map(|number| format!("n{number}")).collect();
+        let many: Vec<_> = names.iter().map(|name| (&**name, "1")).collect();
+        assert_eq!(given(&[("a", &[rule(&many)])]), wrong("a", RuleError::TooManyHeaders));
+        assert!(given(&[("a", &[rule(&many[..20])])]).is_ok());
+        let hosts: Vec<_> = names[..11].iter().map(|name| (&**name, &[] as &[_])).collect();
+        assert_eq!(given(&hosts), Err(NetworkError::TooManyRuled));
+        assert_eq!(given(&hosts[..10]), Ok(BTreeMap::new()));
     }
 
     #[test]

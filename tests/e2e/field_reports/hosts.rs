@@ -380,3 +380,22 @@ async fn row_127_an_image_without_accounts_serves_user() -> Result<()> {
     ensure!(remove(&client, "row-127").await?.is_success());
     Ok(())
 }
+
+/// 113: by OpenSSL's folder, by the bundle, and where programs that bring their own are led.
+#[tokio::test]
+async fn row_113_a_sandbox_believes_the_authority_of_its_zone() -> Result<()> {
+    let Shared { client, .. } = Shared::get().await?;
+    let sandbox = client.create(json!({ "templateID": "base" })).await?;
+    let script = "set -e; own=/usr/local/share/ca-certificates/sandboxo.crt
+                  bundle=/etc/ssl/certs/ca-certificates.crt
+                  openssl verify -no-CAfile -no-CAstore -CApath /etc/ssl/certs $own
+                  grep -qF \"$(sed -n 2p $own)\" $bundle
+                  update-ca-certificates 2>&1 | tail -1
+                  openssl verify -no-CApath -no-CAstore -CAfile $bundle $own
+                  [ $NODE_EXTRA_CA_CERTS = $own ]; [ $REQUESTS_CA_BUNDLE = $bundle ]
+                  [ $SSL_CERT_FILE = $bundle ]; echo all";
+    let said = client.run_as(&sandbox, "root", script).await?;
+    ensure!(said.stdout.ends_with("all\n"), "{said:?}");
+    client.kill(&sandbox).await?;
+    Ok(())
+}

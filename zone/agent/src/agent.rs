@@ -15,9 +15,11 @@ use crate::{
     metrics::Meter,
     process::{ProcessService, Reaper},
     server::Tidy,
+    trust,
     users::Directory,
 };
 
+const ROOT: &str = "/";
 const ETC: &str = "/etc";
 /// For a process to end by itself, as when a machine is switched off.
 const GENTLE: Duration = Duration::from_millis(300);
@@ -106,13 +108,22 @@ impl Agent {
     /// What the claimed sandbox's own files must say.
     pub(crate) fn settle(&self, claim: &Claim) -> io::Result<()> {
         let named = guest::write_names(Path::new(ETC), claim);
+        // As any other process it runs on somebody's host, whose files are not its to change.
+        if std::process::id() != 1 {
+            return named;
+        }
+        let believed = claim.authority.as_ref().map_or(Ok(()), |it| Self::believe(it));
         let is_known = |who: Arc<Identity>| {
             account::NAMES.iter().all(|name| who.find_user(Some(name)).is_ok())
         };
-        // As any other process it runs on somebody's host, whose accounts are not its to make.
-        if std::process::id() != 1 || self.identity().is_none_or(is_known) {
-            return named;
+        if self.identity().is_none_or(is_known) {
+            return named.and(believed);
         }
-        account::make(Path::new("/")).and(named)
+        account::make(Path::new(ROOT)).and(named).and(believed)
+    }
+
+    pub(crate) fn believe(authority: &str) -> io::Result<()> {
+        // As above.
+        if std::process::id() == 1 { trust::believe(Path::new(ROOT), authority) } else { Ok(()) }
     }
 }

@@ -35,6 +35,12 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
                     reply.answer(&Response::Warm);
                 });
             }
+            Incoming::Request(Request::Believe(authority), reply) => {
+                if Agent::believe(&authority).is_err() {
+                    // Tried again at the claim.
+                }
+                reply.answer(&Response::Believes);
+            }
             Incoming::Request(Request::Notices, reply) => {
                 let notices = agent.processes.journal.take(clock::now());
                 reply.answer(&Response::Notices(notices));

@@ -99,6 +99,7 @@ impl Options {
             workdir: self.workdir,
             nameservers: Vec::new(),
             pids: 0,
+            authority: None,
         };
         Ok(Some(Mode::Listen { address, claim: Box::new(claim) }))
     }

@@ -1,16 +1,21 @@
 //! Whose sandbox this is: what the claim said. Nothing is served before there is one.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use sandboxo_agent_proto::connect::{Code, Failure};
 use sandboxo_channel::Claim;
 
-use crate::users::{Accounts, Directory, UnknownUser, User};
+use crate::{
+    trust,
+    users::{Accounts, Directory, UnknownUser, User},
+};
 
 pub(crate) struct Identity {
     pub(crate) sandbox_id: String,
     /// What every process of the sandbox finds, and `/envs` tells.
     pub(crate) environment: BTreeMap<String, String>,
+    /// What processes find besides, where nobody says otherwise.
+    pub(crate) trust: Vec<(&'static str, String)>,
     pub(crate) token: Option<String>,
     pub(crate) workdir: Option<String>,
     default_user: String,
@@ -20,6 +25,7 @@ pub(crate) struct Identity {
 impl Identity {
     pub(crate) fn new(claim: Claim, directory: Directory) -> Self {
         let Claim { sandbox_id, template_id, env, agent_token, user, workdir, .. } = claim;
+        let trust = claim.authority.map(|_| trust::variables(Path::new("/"))).unwrap_or_default();
         let mut environment = env;
         // A program asks these to know where it runs; a template or client can't say otherwise.
         for (name, value) in [
@@ -29,7 +35,15 @@ impl Identity {
         ] {
             environment.insert(name.to_owned(), value.to_owned());
         }
-        Self { sandbox_id, environment, token: agent_token, workdir, default_user: user, directory }
+        Self {
+            sandbox_id,
+            environment,
+            trust,
+            token: agent_token,
+            workdir,
+            default_user: user,
+            directory,
+        }
     }
 
     pub(crate) fn accounts(&self) -> Arc<Accounts> {
@@ -67,6 +81,7 @@ pub(crate) mod tests {
             workdir: None,
             nameservers: Vec::new(),
             pids: 0,
+            authority: None,
         }
     }
 

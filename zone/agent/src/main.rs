@@ -24,6 +24,7 @@ mod readiness;
 mod rpc;
 mod server;
 mod sudo;
+mod trust;
 mod users;
 
 use std::{

@@ -17,6 +17,9 @@ pub struct Claim {
     pub workdir: Option<String>,
     pub nameservers: Vec<IpAddr>,
     pub pids: u32,
+    /// In PEM: who signs for hosts whose requests are given headers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<String>,
 }
 
 /// Environment and token are secrets of the tenant.
@@ -45,6 +48,9 @@ pub enum Request {
     Ping,
     /// Of an unclaimed sandbox: have in memory what the first command needs.
     WarmUp,
+    /// Of an unclaimed sandbox: what its claim will say as `authority`, so that it need not be
+    /// waited for then.
+    Believe(String),
     /// What programs have started and ended. What was told once is not told again.
     Notices,
     /// Before a checkpoint: start no process until a zone greets again.
@@ -68,6 +74,7 @@ pub enum Response {
     Claimed,
     Pong,
     Warm,
+    Believes,
     Notices(Vec<Notice>),
     Quiet,
     GoesOn,

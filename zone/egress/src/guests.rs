@@ -9,7 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sandboxo_zone_protocol::{HostName, NetworkPolicy};
+use sandboxo_zone_protocol::{HostName, NetworkPolicy, SetHeader};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
@@ -101,6 +101,19 @@ impl Guest {
         match &*self.rules.borrow() {
             Standing::Ruled(policy) => judge(policy, address, name),
             Standing::Unknown | Standing::Gone => Verdict::Refused,
+        }
+    }
+
+    /// Whether requests to any host are given headers.
+    pub(crate) fn sets_headers(&self) -> bool {
+        matches!(&*self.rules.borrow(), Standing::Ruled(policy) if !policy.headers.is_empty())
+    }
+
+    /// What requests to that host are given. `None`: they are passed on as they are.
+    pub(crate) fn headers(&self, name: &HostName) -> Option<Vec<SetHeader>> {
+        match &*self.rules.borrow() {
+            Standing::Ruled(policy) => policy.headers.get(name).cloned(),
+            Standing::Unknown | Standing::Gone => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What leaves a sandbox: names, and the connections that are allowed by them.
 #![forbid(unsafe_code)]
 
+mod authority;
 pub mod dns;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -9,4 +10,5 @@ mod guests;
 mod judge;
 pub mod proxy;
 
+pub use authority::{Authority, AuthorityError};
 pub use guests::Guests;

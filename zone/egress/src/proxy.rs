@@ -6,8 +6,10 @@
 
 mod connection;
 mod exchange;
+mod intercept;
 mod said;
 mod socket;
+mod streams;
 
 use std::{
     io,
@@ -29,6 +31,7 @@ use tokio::{
 use self::{connection::attend, socket::Socket};
 use crate::{Guests, dns::Resolvers};
 
+pub use self::intercept::Interception;
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::said::{Said, head, hello};
 
@@ -50,6 +53,7 @@ struct Ways {
     resolvers: Resolvers,
     random: Arc<dyn Random>,
     new_socket: NewSocket,
+    interception: Interception,
 }
 
 impl Proxy {
@@ -60,10 +64,11 @@ impl Proxy {
         resolvers: Resolvers,
         random: Arc<dyn Random>,
         new_socket: NewSocket,
+        interception: Interception,
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
-        let ways = Arc::new(Ways { guests, resolvers, random, new_socket });
+        let ways = Arc::new(Ways { guests, resolvers, random, new_socket, interception });
         Ok(Self { listener, room: Arc::new(Semaphore::new(AT_A_TIME)), ways })
     }
 

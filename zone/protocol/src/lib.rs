@@ -34,7 +34,7 @@ pub use random::{Random, SystemRandom};
 pub use secret::Secret;
 pub use spec::{
     Kept, NetworkMode, NetworkPolicy, OnDeadline, Origin, Platform, REFUSED_ALWAYS, Resources,
-    SandboxSpec, Shape,
+    SandboxSpec, SetHeader, Shape,
 };
 pub use stream::ByteStream;
 pub use volume::{

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::Ipv4Addr};
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckpointId, ImageDigest, NamePattern, SandboxId, Secret, Timestamp};
+use crate::{CheckpointId, HostName, ImageDigest, NamePattern, SandboxId, Secret, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxSpec {
@@ -178,20 +178,36 @@ pub struct NetworkPolicy {
     /// other names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<NamePattern>,
+    /// What requests to a host are given on their way, by HTTP and TLS on their own ports. Allows
+    /// nothing.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<HostName, Vec<SetHeader>>,
+}
+
+/// In place of all headers of that name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetHeader {
+    pub name: String,
+    pub value: Secret,
 }
 
 impl NetworkPolicy {
-    pub const OPEN: Self =
-        Self { mode: NetworkMode::Full, allow: Vec::new(), deny: Vec::new(), names: Vec::new() };
+    pub const OPEN: Self = Self {
+        mode: NetworkMode::Full,
+        allow: Vec::new(),
+        deny: Vec::new(),
+        names: Vec::new(),
+        headers: BTreeMap::new(),
+    };
 
     /// Nothing is said about addresses or names.
     pub fn is_empty(&self) -> bool {
-        let Self { mode: _, allow, deny, names } = self;
-        allow.is_empty() && deny.is_empty() && names.is_empty()
+        let Self { mode: _, allow, deny, names, headers } = self;
+        allow.is_empty() && deny.is_empty() && names.is_empty() && headers.is_empty()
     }
 
     /// Whether somebody has to look at what connections say.
     pub fn is_by_name(&self) -> bool {
-        self.mode == NetworkMode::Full && !self.names.is_empty()
+        self.mode == NetworkMode::Full && !(self.names.is_empty() && self.headers.is_empty())
     }
 }

@@ -130,6 +130,7 @@ impl Connected {
         crashpoint(Point::ClaimRecorded);
         if let Some(lease) = &self.holdings.lease {
             claim.nameservers = lease.nameservers();
+            claim.authority = Some(self.holdings.host.authority.certificate().to_owned());
             if !policy.is_empty() {
                 lease.apply(&policy).await?;
             }
@@ -177,7 +178,14 @@ impl Connected {
 
     /// Before it joins the pool. A shell that hangs is no reason to do without the sandbox.
     pub(crate) async fn warm_up(&self) -> Result<(), BringUpError> {
-        match timeout(WARM_UP_TIMEOUT, self.end.request(Request::WarmUp)).await {
+        let work = async {
+            if self.holdings.lease.is_some() {
+                let authority = self.holdings.host.authority.certificate().to_owned();
+                self.end.request(Request::Believe(authority)).await?;
+            }
+            self.end.request(Request::WarmUp).await
+        };
+        match timeout(WARM_UP_TIMEOUT, work).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(source)) => Err(self.agent_failed(source)),
             Err(_late) => {

@@ -1,8 +1,10 @@
 //! The zone's network, between sandboxes that are threads and an internet that is a namespace.
 
 mod guest;
+mod headers;
 mod names;
 mod rules;
 mod runsc;
+mod secure;
 mod upkeep;
 mod world;

@@ -88,7 +88,18 @@ async fn each_bad_field_is_named() {
             r#"{"templateID":"base","network":{"maskRequestHost":"a b"}}"#,
             "network.maskRequestHost: ",
         ),
-        (r#"{"templateID":"base","network":{"rules":{"a.b":[]}}}"#, "network.rules: not supported"),
+        (
+            r#"{"templateID":"base","network":{"rules":{"*.b":[{}]}}}"#,
+            "network: the rule for \"*.b\": not the name",
+        ),
+        (
+            r#"{"templateID":"base","network":{"rules":{"a.b":[{"transform":{"headers":{"Host":"x"}}}]}}}"#,
+            "network: the rule for \"a.b\": \"Host\" is",
+        ),
+        (
+            r#"{"templateID":"base","network":{"rules":{"a.b":[{"transform":{"headers":{"x":1}}}]}}}"#,
+            "network.rules.a.b[0].transform.headers.x: invalid type",
+        ),
         (
             r#"{"templateID":"base","network":{"egressProxy":{"address":"x"}}}"#,
             "network.egressProxy: not",

@@ -75,9 +75,21 @@ async fn rules_are_replaced_whole() {
     assert_eq!(world.ask(&put, r#"{"denyOut":["8.8.8.8"]}"#).await.status, 204);
     assert_eq!(rules(&world.zone), (vec![], vec!["8.8.8.8/32".to_owned()]));
     assert_eq!(world.ask(&put, r#"{"denyOut":["x"]}"#).await.status, 400);
-    assert_eq!(world.ask(&put, r#"{"rules":{"a.b":[]}}"#).await.status, 400);
+    let by_host = json!({"a.b": [{"transform": {"headers": {"X-Key": "k"}}}]});
+    let body = json!({"rules": by_host}).to_string();
+    assert_eq!(world.ask(&put, &body).await.status, 204);
+    let headers = || {
+        let headers = world.zone.spec(id.parse().unwrap()).unwrap().network.headers;
+        headers.into_iter().map(|(host, set)| (host.to_string(), set.len())).collect::<Vec<_>>()
+    };
+    assert_eq!(headers(), [("a.b".to_owned(), 1)]);
+    let shown = world.ask(&format!("GET /sandboxes/{id}"), "").await.body;
+    assert_eq!(shown["network"]["rules"], by_host);
+    assert_eq!(world.ask(&put, r#"{"rules":{"a b":[{}]}}"#).await.status, 400);
+    assert_eq!(headers().len(), 1);
     assert_eq!(world.ask(&put, "{}").await.status, 204);
     assert_eq!(rules(&world.zone), (vec![], vec![]));
+    assert_eq!(headers(), []);
 }
 
 #[tokio::test(start_paused = true)]

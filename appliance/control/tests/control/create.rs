@@ -29,6 +29,7 @@ async fn a_create_runs_what_was_asked_for() {
                     allow_public_traffic: Some(false),
                     mask_request_host: Some("localhost:${PORT}".into()),
                     deny_out: None,
+                    rules: None,
                 }),
                 ..new()
             },

@@ -6,10 +6,11 @@ mod phase;
 use std::{collections::BTreeMap, time::Duration};
 
 use ipnet::IpNet;
-use sandboxo_model::{Ingress, NetworkAsked, Phase, SandboxRecord, TemplateUse};
+use sandboxo_model::{HostRule, Ingress, NetworkAsked, Phase, SandboxRecord, TemplateUse};
 use sandboxo_zone_protocol::{
-    CheckpointId, ImageDigest, Kept, NamePattern, NetworkMode, NetworkPolicy, OnDeadline, Origin,
-    Platform, Resources, SandboxId, SandboxSpec, Secret, TeamId, TemplateId, Timestamp, ZoneName,
+    CheckpointId, HostName, ImageDigest, Kept, NamePattern, NetworkMode, NetworkPolicy, OnDeadline,
+    Origin, Platform, Resources, SandboxId, SandboxSpec, Secret, SetHeader, TeamId, TemplateId,
+    Timestamp, ZoneName,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,8 @@ struct RowV1 {
     deny: Vec<IpNet>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     names: Vec<NamePattern>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    headers: BTreeMap<HostName, Vec<SetHeader>>,
     agent_token: Option<Secret>,
     deadline: Timestamp,
     /// `None`: it is killed then.
@@ -111,6 +114,13 @@ struct NetworkRow {
     deny_out: Option<Vec<String>>,
     allow_public_traffic: Option<bool>,
     mask_request_host: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rules: Option<BTreeMap<String, Vec<HostRuleRow>>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HostRuleRow {
+    headers: Option<BTreeMap<String, Secret>>,
 }
 
 impl Record for SandboxRecord {
@@ -141,7 +151,7 @@ impl Record for SandboxRecord {
                     hostname,
                     user,
                     workdir,
-                    network: NetworkPolicy { mode, allow, deny, names },
+                    network: NetworkPolicy { mode, allow, deny, names, headers },
                     agent_token,
                     deadline,
                     on_deadline,
@@ -173,6 +183,7 @@ impl Record for SandboxRecord {
             allow,
             deny,
             names,
+            headers,
             agent_token,
             deadline,
             pause_at_deadline: match on_deadline {
@@ -216,6 +227,7 @@ impl Record for SandboxRecord {
             allow,
             deny,
             names,
+            headers,
             agent_token,
             deadline,
             pause_at_deadline,
@@ -245,7 +257,7 @@ impl Record for SandboxRecord {
                 hostname,
                 user,
                 workdir,
-                network: NetworkPolicy { mode, allow, deny, names },
+                network: NetworkPolicy { mode, allow, deny, names, headers },
                 agent_token,
                 deadline,
                 on_deadline: pause_at_deadline
@@ -382,16 +394,30 @@ impl From<PlatformRow> for Platform {
 
 impl From<NetworkAsked> for NetworkRow {
     fn from(asked: NetworkAsked) -> Self {
-        let NetworkAsked { allow_out, deny_out, allow_public_traffic, mask_request_host } = asked;
-        Self { allow_out, deny_out, allow_public_traffic, mask_request_host }
+        let NetworkAsked { allow_out, deny_out, allow_public_traffic, mask_request_host, rules } =
+            asked;
+        let row = |rule: HostRule| HostRuleRow { headers: rule.headers };
+        let rules = rules.map(|rules| over(rules, row));
+        Self { allow_out, deny_out, allow_public_traffic, mask_request_host, rules }
     }
 }
 
 impl From<NetworkRow> for NetworkAsked {
     fn from(row: NetworkRow) -> Self {
-        let NetworkRow { allow_out, deny_out, allow_public_traffic, mask_request_host } = row;
-        Self { allow_out, deny_out, allow_public_traffic, mask_request_host }
+        let NetworkRow { allow_out, deny_out, allow_public_traffic, mask_request_host, rules } =
+            row;
+        let rule = |row: HostRuleRow| HostRule { headers: row.headers };
+        let rules = rules.map(|rules| over(rules, rule));
+        Self { allow_out, deny_out, allow_public_traffic, mask_request_host, rules }
     }
+}
+
+fn over<A, B>(
+    rules: BTreeMap<String, Vec<A>>,
+    change: impl Fn(A) -> B,
+) -> BTreeMap<String, Vec<B>> {
+    let each = |(host, rules): (String, Vec<A>)| (host, rules.into_iter().map(&change).collect());
+    rules.into_iter().map(each).collect()
 }
 
 #[cfg(test)]
@@ -547,7 +573,11 @@ mod tests {
     #[test]
     fn format_1_with_what_came_later() {
         let plain = golden::sandbox_record();
+        let header = SetHeader { name: "x-key".into(), value: Secret::new("k") };
+        let headers = Some([("X-Key".to_owned(), Secret::new("k"))].into());
+        let rules = [("a.example.com".to_owned(), vec![HostRule { headers }])].into();
         let record = SandboxRecord {
+            network: plain.network.clone().map(|it| NetworkAsked { rules: Some(rules), ..it }),
             spec: SandboxSpec {
                 on_deadline: OnDeadline::Pause(Kept::Files),
                 origin: Origin::Checkpoint {
@@ -556,6 +586,7 @@ mod tests {
                 },
                 network: NetworkPolicy {
                     names: vec!["*.example.com".parse().unwrap()],
+                    headers: [("a.example.com".parse().unwrap(), vec![header])].into(),
                     ..plain.spec.network.clone()
                 },
                 ..plain.spec.clone()
@@ -569,7 +600,14 @@ mod tests {
                 r#","timeout":"#,
                 r#","pause_at_deadline":"files","origin":{"checkpoint":"0123456789abcdefghjk","reboot":true},"timeout":"#,
             )
-            .replace(r#","agent_token":"#, r#","names":["*.example.com"],"agent_token":"#)
+            .replace(
+                r#","agent_token":"#,
+                r#","names":["*.example.com"],"headers":{"a.example.com":[{"name":"x-key","value":"k"}]},"agent_token":"#,
+            )
+            .replace(
+                r#"},"mask_request_host":"#,
+                r#","rules":{"a.example.com":[{"headers":{"X-Key":"k"}}]}},"mask_request_host":"#,
+            )
             .replace(r#","created_at":"#, r#","auto_resume":true,"created_at":"#);
         let row = format!("\u{1}{head}{{\"kind\":\"starting\",\"give_up_at\":{time}}}}}");
         golden::check(&record, row.as_bytes());

@@ -15,10 +15,11 @@ pub(crate) enum BadText {
     Argument(String),
 }
 
-/// Later sources win: the user's own, the sandbox's, the request's.
+/// Later sources win: what is there anyway, the user's own, the sandbox's, the request's.
 pub(crate) fn environment(
     path: &str,
     user: &User,
+    anyway: &[(&str, String)],
     sandbox: &BTreeMap<String, String>,
     request: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
@@ -29,7 +30,8 @@ pub(crate) fn environment(
         ("LOGNAME", user.name.as_str()),
     ];
     let mut all: BTreeMap<String, String> =
-        own.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        anyway.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    all.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
     for (name, value) in sandbox.iter().chain(request) {
         all.insert(name.clone(), value.clone());
     }
@@ -82,9 +84,10 @@ mod tests {
     #[test]
     fn later_sources_win() {
         let sandbox = map(&[("A", "sandbox"), ("B", "sandbox"), ("HOME", "/elsewhere")]);
+        let anyway = [("A", "anyway".to_owned()), ("HOME", String::new()), ("C", "c".into())];
         let request = map(&[("B", "request"), ("QUOTED", "a\"b'c\n$(id)\\n")]);
         assert_eq!(
-            environment("/bin", &user(), &sandbox, &request),
+            environment("/bin", &user(), &anyway, &sandbox, &request),
             map(&[
                 ("PATH", "/bin"),
                 ("HOME", "/elsewhere"),
@@ -92,6 +95,7 @@ mod tests {
                 ("LOGNAME", "user"),
                 ("A", "sandbox"),
                 ("B", "request"),
+                ("C", "c"),
                 ("QUOTED", "a\"b'c\n$(id)\\n"),
             ])
         );

@@ -247,7 +247,7 @@ impl ProcessService {
             &user.home,
             who.workdir.as_deref(),
         );
-        let variables = environment(&self.path, user, &who.environment, &config.envs);
+        let variables = environment(&self.path, user, &who.trust, &who.environment, &config.envs);
         let path = variables.get("PATH").map_or("", String::as_str);
         let bad = |error: BadText| invalid(error.to_string());
         let programs: Vec<_> = candidates(&config.cmd, path)

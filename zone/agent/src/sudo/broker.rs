@@ -226,7 +226,7 @@ fn start(
         ("SUDO_GID".to_owned(), caller.gid().to_string()),
         ("SUDO_COMMAND".to_owned(), command.join(" ")),
     ]);
-    let variables = environment(SECURE_PATH, &user, kept, &told);
+    let variables = environment(SECURE_PATH, &user, &[], kept, &told);
     let bad = |error: crate::process::BadText| error.to_string();
     let texts = |texts: &[String]| texts.iter().map(|text| to_argument(text)).collect();
     let programs: Result<Vec<_>, _> = texts(&candidates(first, SECURE_PATH));

@@ -76,6 +76,7 @@ fn claim(sandbox_id: &str) -> Claim {
         workdir: None,
         nameservers: Vec::new(),
         pids: 0,
+        authority: None,
     }
 }
 
@@ -96,6 +97,9 @@ async fn nothing_is_served_before_a_claim_and_there_is_one() {
     assert_eq!(zone.hello().await.unwrap().claimed, None);
     assert_eq!(zone.request(Request::Ping).await.unwrap(), Response::Pong);
     assert_eq!(zone.request(Request::WarmUp).await.unwrap(), Response::Warm);
+    // A process on a host changes none of its files.
+    let believe = Request::Believe("x".into());
+    assert_eq!(zone.request(believe).await.unwrap(), Response::Believes);
     assert_eq!(zone.open(Target::Port(1)).await.map(drop), Err(OpenError::PortClosed));
     // A stream to the agent is open at once, and breaks.
     let mut refused = zone.open(Target::Agent).await.unwrap();

@@ -471,6 +471,7 @@ fn a_long_request_comes_in_parts_and_is_answered_once() {
         workdir: Some("/w".into()),
         nameservers: vec!["10.0.0.1".parse().unwrap()],
         pids: 5,
+        authority: Some("one".into()),
     });
     let id = pair.zone.ask(&request).unwrap();
     pair.settle();

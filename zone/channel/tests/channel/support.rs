@@ -31,6 +31,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 
 /// What the agent of a test has seen, apart from streams.
 #[derive(Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "few, in a test")]
 pub(crate) enum Seen {
     Hello,
     Request(Request),
@@ -70,6 +71,7 @@ async fn run(mut end: AgentEnd, seen: mpsc::UnboundedSender<Seen>) {
                 match &request {
                     Request::Ping => reply.answer(&Response::Pong),
                     Request::WarmUp => reply.answer(&Response::Warm),
+                    Request::Believe(_) => reply.answer(&Response::Believes),
                     Request::Notices => reply.answer(&Response::Notices(Vec::new())),
                     Request::Quiesce { .. } => reply.answer(&Response::Quiet),
                     Request::GoOn => reply.answer(&Response::GoesOn),

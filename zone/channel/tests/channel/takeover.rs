@@ -21,6 +21,7 @@ fn claim() -> Request {
         workdir: None,
         nameservers: Vec::new(),
         pids: 100,
+        authority: None,
     })
 }
 

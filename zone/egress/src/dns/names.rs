@@ -29,7 +29,7 @@ pub(super) enum Fate {
 pub(super) fn fate(query: &Query, guest: Option<&Guest>) -> Fate {
     match guest.map(Guest::standing) {
         None => Fate::Ask,
-        Some(Standing::Ruled(policy)) if policy.names.is_empty() => Fate::Ask,
+        Some(Standing::Ruled(policy)) if !policy.is_by_name() => Fate::Ask,
         Some(Standing::Ruled(policy)) => {
             let (kind, name) = query.subject();
             by_name(&policy, kind, name)
@@ -40,8 +40,11 @@ pub(super) fn fate(query: &Query, guest: Option<&Guest>) -> Fate {
 
 /// No such name: the one answer after which nobody asks again or waits.
 fn by_name(policy: &NetworkPolicy, kind: QTYPE, name: Option<HostName>) -> Fate {
-    let Some(name) = name.filter(|name| is_named(policy, name)) else {
-        return Fate::Fail(Failure::NoSuchName);
+    let name = match name {
+        Some(name) if is_named(policy, &name) => name,
+        Some(_) | None if !policy.names.is_empty() => return Fate::Fail(Failure::NoSuchName),
+        Some(name) if policy.headers.contains_key(&name) => name,
+        Some(_) | None => return Fate::Ask,
     };
     match kind {
         // They bring keys to hide the name by which the connection would be judged.
@@ -90,5 +93,21 @@ mod tests {
             let name = name.parse().ok();
             assert_eq!(by_name(&policy, kind.into(), name), expected, "{kind:?}");
         }
+        let headers = [("example.com".parse().unwrap(), Vec::new())].into();
+        let policy = NetworkPolicy { headers, ..NetworkPolicy::OPEN };
+        for (kind, name, expected) in [
+            (TYPE::A, "example.com", Fate::AskFor("example.com".parse().unwrap())),
+            (TYPE::HTTPS, "example.com", Fate::Fail(Failure::Nothing)),
+            (TYPE::HTTPS, "example.org", Fate::Ask),
+            (TYPE::A, "example.org", Fate::Ask),
+            (TYPE::PTR, "7.113.0.203", Fate::Ask),
+        ] {
+            let name = name.parse().ok();
+            assert_eq!(by_name(&policy, kind.into(), name), expected, "{kind:?}, with headers");
+        }
+        // To be given headers allows nothing.
+        let names = vec!["example.org".parse().unwrap()];
+        let policy = NetworkPolicy { names, ..policy };
+        assert_eq!(by_name(&policy, TYPE::A.into(), "example.com".parse().ok()), none);
     }
 }

@@ -2,7 +2,8 @@
 
 use std::{io, net::SocketAddrV4, time::Duration};
 
-use sandboxo_zone_protocol::HostName;
+use http::HeaderMap;
+use sandboxo_zone_protocol::{HostName, SetHeader};
 use tokio::{
     io::copy_bidirectional_with_sizes,
     net::{TcpSocket, TcpStream},
@@ -11,11 +12,12 @@ use tokio::{
 
 use super::{
     Ways,
-    exchange::exchange,
+    exchange::{Wants, exchange},
+    intercept::{self, Interception},
     said::{self, Said},
     socket::Socket,
 };
-use crate::{dns::addresses, guests::Guest, judge::Verdict};
+use crate::{AuthorityError, dns::addresses, guests::Guest, judge::Verdict};
 
 const HTTP: u16 = 80;
 const TLS: u16 = 443;
@@ -25,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// To an address that the sandbox was told of no name for: nearly always a refusal.
 const LITTLE_PATIENCE: Duration = Duration::from_secs(2);
 /// As long as clients wait for a connect, most of them.
-const DIAL: Duration = Duration::from_secs(10);
+pub(super) const DIAL: Duration = Duration::from_secs(10);
 /// Of each direction: a segment's worth of a fast link, and small beside the kernel's own.
 const BUFFER: usize = 32 * 1024;
 
@@ -47,6 +49,12 @@ pub(super) enum Ended {
     Pass(#[from] io::Error),
     #[error("HTTP")]
     Http(#[from] hyper::Error),
+    #[error("a certificate for it")]
+    Certificate(#[from] AuthorityError),
+    #[error("TLS with it")]
+    Greet(#[source] io::Error),
+    #[error("TLS with the sandbox")]
+    GreetGuest(#[source] io::Error),
 }
 
 /// Dropped in the middle, both ends are closed.
@@ -57,20 +65,39 @@ pub(super) async fn attend(
     ways: &Ways,
 ) -> Result<(), Ended> {
     let ip = *wanted.ip();
-    if guest.judge(ip, None) == Verdict::Allowed {
-        let until = guest.until(|guest| guest.judge(ip, None) != Verdict::Allowed);
-        return cut_when(until, splice(socket, wanted, ways)).await;
-    }
-    let patience = if guest.was_told_of(ip) { PATIENCE } else { LITTLE_PATIENCE };
-    let look = timeout(patience, whom(&mut socket, wanted.port())).await;
-    let name = look.map_err(|_silent| Ended::Unclear)??;
+    let is_open = guest.judge(ip, None) == Verdict::Allowed;
     let seat = Seat { wanted, guest, ways };
-    seat.admit(name.as_ref()).await?;
-    if wanted.port() == HTTP {
-        return exchange(socket, name, &seat).await;
+    if is_open && !guest.sets_headers() {
+        return seat.pass_on(socket).await;
     }
-    let until = seat.until_refused(|| name.clone());
-    cut_when(until, splice(socket, wanted, ways)).await
+    let is_known = !is_open && guest.was_told_of(ip);
+    let patience = if is_known { PATIENCE } else { LITTLE_PATIENCE };
+    let name = match timeout(patience, whom(&mut socket, wanted.port())).await {
+        Ok(Ok(name)) => name,
+        // Whatever it speaks is its own business.
+        _ if is_open => return seat.pass_on(socket).await,
+        Ok(Err(error)) => return Err(error),
+        Err(_silent) => return Err(Ended::Unclear),
+    };
+    let is_dressed = name.as_ref().is_some_and(|name| guest.headers(name).is_some());
+    if is_open && !is_dressed {
+        return seat.pass_on(socket).await;
+    }
+    seat.admit(name.as_ref()).await?;
+    match name {
+        name if wanted.port() == HTTP => {
+            let upstream = seat.dial().await?;
+            exchange(socket, upstream, Wants::Any(name), &seat).await
+        }
+        Some(name) if is_dressed => Box::pin(intercept::intercept(socket, &name, &seat)).await,
+        name => {
+            let refused = |guest: &Guest| {
+                let is_dressed = name.as_ref().is_some_and(|name| guest.headers(name).is_some());
+                is_dressed || guest.judge(ip, name.as_ref()) == Verdict::Refused
+            };
+            cut_when(guest.until(refused), splice(socket, wanted, ways)).await
+        }
+    }
 }
 
 /// A connection to one address, for whichever name.
@@ -80,24 +107,44 @@ pub(super) struct Seat<'a> {
     ways: &'a Ways,
 }
 
+/// What a request is given, by the rules that admitted it.
+pub(super) struct Dress(Option<Vec<SetHeader>>);
+
+impl Dress {
+    pub(super) fn put_on(self, headers: &mut HeaderMap) {
+        for SetHeader { name, value } in self.0.into_iter().flatten() {
+            let name = name.parse::<http::HeaderName>();
+            let value = http::HeaderValue::from_bytes(value.expose().as_bytes());
+            // Rules with others are not made.
+            let (Ok(name), Ok(mut value)) = (name, value) else { continue };
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+    }
+}
+
 impl Seat<'_> {
-    /// Whether its sandbox may have that name at that address.
-    pub(super) async fn admit(&self, name: Option<&HostName>) -> Result<(), Ended> {
+    /// Whether its sandbox may have that name at that address, and what requests to it are given.
+    pub(super) async fn admit(&self, name: Option<&HostName>) -> Result<Dress, Ended> {
         let ip = *self.wanted.ip();
+        let dress = name.and_then(|name| self.guest.headers(name));
         match (self.guest.judge(ip, name), name) {
-            (Verdict::Allowed, _) => Ok(()),
-            (Verdict::AllowedAsNamed, Some(name)) => {
+            (Verdict::Allowed, _) if dress.is_none() => Ok(Dress(dress)),
+            // Headers are for that host only, and may be secrets.
+            (Verdict::Allowed | Verdict::AllowedAsNamed, Some(name)) => {
                 if self.guest.was_told(ip, name) {
-                    return Ok(());
+                    return Ok(Dress(dress));
                 }
                 // It may have been told before it was paused, or before this process was there.
                 let found = addresses(name, &self.ways.resolvers, &*self.ways.random).await;
                 self.guest.note(name, &found);
-                if found.contains(&ip) { Ok(()) } else { Err(Ended::NotItsAddress(name.clone())) }
+                if found.contains(&ip) {
+                    Ok(Dress(dress))
+                } else {
+                    Err(Ended::NotItsAddress(name.clone()))
+                }
             }
-            (Verdict::AllowedAsNamed | Verdict::Refused, name) => {
-                Err(Ended::Refused(name.cloned()))
-            }
+            (_, name) => Err(Ended::Refused(name.cloned())),
         }
     }
 
@@ -105,6 +152,17 @@ impl Seat<'_> {
     pub(super) async fn until_refused(&self, name: impl Fn() -> Option<HostName>) {
         let ip = *self.wanted.ip();
         self.guest.until(|guest| guest.judge(ip, name().as_ref()) == Verdict::Refused).await;
+    }
+
+    pub(super) fn interception(&self) -> &Interception {
+        &self.ways.interception
+    }
+
+    /// To an address that is allowed, whatever is said to it.
+    async fn pass_on(&self, socket: Socket) -> Result<(), Ended> {
+        let ip = *self.wanted.ip();
+        let until = self.guest.until(|guest| guest.judge(ip, None) != Verdict::Allowed);
+        cut_when(until, splice(socket, self.wanted, self.ways)).await
     }
 
     pub(super) async fn dial(&self) -> Result<TcpStream, Ended> {

@@ -1,4 +1,4 @@
-//! HTTP/1 in the clear: every request of a connection says whom it wants, and each is judged.
+//! HTTP/1: every request of a connection says whom it wants, and each is judged.
 
 use std::{future::poll_fn, pin::pin};
 
@@ -6,6 +6,7 @@ use hyper::{
     Request, Response, StatusCode,
     body::Incoming,
     client::conn::http1::{self as client, SendRequest},
+    header::ALT_SVC,
     server::conn::http1 as server,
     service::service_fn,
     upgrade::{OnUpgrade, on},
@@ -13,13 +14,25 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use sandboxo_zone_protocol::HostName;
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 
 use super::{
     connection::{Ended, Seat, cut_when},
     said::{self, LARGEST, MOST_HEADERS, Said},
-    socket::Socket,
 };
+
+/// Either end of a connection.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
+
+/// Whom the requests of a connection may want.
+pub(super) enum Wants {
+    /// Whoever is at that address; the first one is admitted already.
+    Any(Option<HostName>),
+    /// By the certificate it has shown.
+    Only(HostName),
+}
 
 /// What the requests of one connection share.
 struct Line<'a> {
@@ -28,33 +41,39 @@ struct Line<'a> {
     sender: Mutex<Option<SendRequest<Incoming>>>,
     /// Of the latest request.
     name: Mutex<Option<HostName>>,
+    only: Option<HostName>,
     /// Both ends, once they have agreed to speak something else.
     upgraded: Mutex<Option<[OnUpgrade; 2]>>,
 }
 
-/// `first`: the name of the first request, which is admitted already.
 pub(super) async fn exchange(
-    socket: Socket,
-    first: Option<HostName>,
+    guest: impl Stream,
+    upstream: impl Stream,
+    wants: Wants,
     seat: &Seat<'_>,
 ) -> Result<(), Ended> {
-    let upstream = TokioIo::new(seat.dial().await?);
+    let upstream = TokioIo::new(upstream);
     let mut builder = client::Builder::new();
     let (sender, sending) = builder.preserve_header_case(true).handshake(upstream).await?;
+    let (first, only) = match wants {
+        Wants::Any(first) => (first, None),
+        Wants::Only(name) => (Some(name.clone()), Some(name)),
+    };
     let line = Line {
         seat,
         sender: Mutex::new(Some(sender)),
         name: Mutex::new(first),
+        only,
         upgraded: Mutex::default(),
     };
     let until = seat.until_refused(|| line.name.lock().clone());
-    cut_when(until, pass(socket, &line, sending)).await
+    cut_when(until, pass(guest, &line, sending)).await
 }
 
-async fn pass(
-    socket: Socket,
+async fn pass<U: Stream>(
+    guest: impl Stream,
     line: &Line<'_>,
-    sending: client::Connection<TokioIo<tokio::net::TcpStream>, Incoming>,
+    sending: client::Connection<TokioIo<U>, Incoming>,
 ) -> Result<(), Ended> {
     let serving = server::Builder::new()
         .half_close(true)
@@ -62,7 +81,7 @@ async fn pass(
         .auto_date_header(false)
         .max_headers(MOST_HEADERS)
         .max_buf_size(LARGEST)
-        .serve_connection(TokioIo::new(socket), service_fn(|request| line.send(request)))
+        .serve_connection(TokioIo::new(guest), service_fn(|request| line.send(request)))
         .with_upgrades();
     let (mut serving, mut sending) = (pin!(serving), pin!(sending.with_upgrades()));
     let mut is_sending = true;
@@ -99,7 +118,10 @@ impl Line<'_> {
             Said::Nobody => None,
             Said::Nonsense | Said::More => return Err(Ended::Unclear),
         };
-        self.seat.admit(name.as_ref()).await?;
+        if self.only.is_some() && self.only != name {
+            return Err(Ended::Refused(name));
+        }
+        self.seat.admit(name.as_ref()).await?.put_on(request.headers_mut());
         *self.name.lock() = name;
         let guest = on(&mut request);
         poll_fn(|context| match &mut *self.sender.lock() {
@@ -109,6 +131,10 @@ impl Line<'_> {
         .await?;
         let sent = self.sender.lock().as_mut().map(|sender| sender.send_request(request));
         let mut response = sent.ok_or(Ended::Done)?.await?;
+        if self.only.is_some() {
+            // Another way to the host would lead past here.
+            response.headers_mut().remove(ALT_SVC);
+        }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             *self.upgraded.lock() = Some([guest, on(&mut response)]);
         }

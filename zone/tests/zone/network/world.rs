@@ -19,12 +19,16 @@ use nix::sched::{CloneFlags, setns, unshare};
 use sandboxo_tasks::Tasks;
 use sandboxo_zone::network::{Network, NetworkConfig};
 
+use super::secure::Secure;
+
 /// The host's address, and its gateway's.
 pub(super) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 pub(super) const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 /// Somebody on the internet.
 pub(super) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 pub(super) const OTHER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 99);
+/// Somebody with a certificate.
+pub(super) const SECURE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 20);
 /// Reachable from the host, and none of a sandbox's business.
 pub(super) const PRIVATE: [Ipv4Addr; 6] = [
     Ipv4Addr::new(169, 254, 169, 254),
@@ -43,6 +47,7 @@ const RESOLVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(OUTSIDE), 53);
 pub(super) struct World {
     pub(super) instance: String,
     outside: String,
+    secure: Secure,
 }
 
 /// Runs a test in a world, and takes the world down whatever happens.
@@ -52,7 +57,8 @@ pub(super) fn run<F: Future<Output = ()>>(test: impl FnOnce(&'static World) -> F
     let instance = format!("t{:x}{number:02}", std::process::id() % 0x000f_ffff);
     let outcome = thread::spawn(move || {
         let outside = format!("outside-{instance}");
-        let world: &'static World = Box::leak(Box::new(World { instance, outside }));
+        let world: &'static World =
+            Box::leak(Box::new(World { instance, outside, secure: Secure::new() }));
         let _cleaner = Cleaner(world);
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         world.build();
@@ -105,15 +111,17 @@ impl World {
         ip(&format!("-n {outside} link set lo up"));
         ip(&format!("-n {outside} link set eth0 up"));
         ip(&format!("-n {outside} addr add {GATEWAY}/24 dev eth0"));
-        for address in PRIVATE.iter().chain([&OUTSIDE, &OTHER]) {
+        for address in PRIVATE.iter().chain([&OUTSIDE, &OTHER, &SECURE]) {
             ip(&format!("-n {outside} addr add {address}/32 dev lo"));
         }
         ip(&format!("route add default via {GATEWAY}"));
         let path = Path::new("/run/netns").join(outside);
         within(&path, || {
-            for port in [PORT, TLS] {
-                serve(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap());
+            serve(TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap());
+            for address in PRIVATE.into_iter().chain([OUTSIDE, OTHER]) {
+                serve(TcpListener::bind((address, TLS)).unwrap());
             }
+            self.secure.serve(TcpListener::bind((SECURE, TLS)).unwrap());
             serve_http(TcpListener::bind((Ipv4Addr::UNSPECIFIED, HTTP)).unwrap());
             answer_names(UdpSocket::bind(RESOLVER).unwrap());
         });
@@ -122,7 +130,15 @@ impl World {
     }
 
     pub(super) fn config(&self) -> NetworkConfig {
-        NetworkConfig { resolvers: vec![RESOLVER], ready: 2, ..NetworkConfig::new(&*self.instance) }
+        NetworkConfig {
+            resolvers: vec![RESOLVER],
+            ready: 2,
+            ..NetworkConfig::new(&*self.instance, self.secure.interception())
+        }
+    }
+
+    pub(super) fn secure(&self) -> &Secure {
+        &self.secure
     }
 
     pub(super) async fn network(&self, tasks: &Tasks) -> Network {
@@ -210,7 +226,7 @@ fn serve_http(listener: TcpListener) {
 }
 
 /// Every name has the address [`OUTSIDE`], but that those that begin with `other` have [`OTHER`],
-/// and with `inside` a private one; a question for anything else has an empty answer.
+/// with `secure` [`SECURE`], and with `inside` a private one; a question for anything else has an empty answer.
 fn answer_names(socket: UdpSocket) {
     thread::spawn(move || {
         let mut buffer = [0; 4096];
@@ -227,6 +243,7 @@ fn answer_names(socket: UdpSocket) {
                 let address = match &buffer[13..18] {
                     b"other" => OTHER,
                     b"insid" => PRIVATE[1],
+                    b"secur" => SECURE,
                     _ => OUTSIDE,
                 };
                 answer.extend(address.octets());
