@@ -9,8 +9,8 @@ use sandboxo_tests::eventually;
 use tokio::time::Instant;
 
 use crate::promises::{
-    Known, Promise, World, build, create, create_again, create_volume, delete_volumes, import,
-    kill, kill_all, set_timeout, volumes,
+    Known, Promise, World, build, create, create_again, create_volume, create_with, delete_volumes,
+    import, kill, kill_all, set_timeout, volumes,
 };
 
 /// Of a sandbox that stays; the machine may be slow.
@@ -35,6 +35,18 @@ async fn row_79_a_death_at_any_named_point_is_healed_by_one_start() -> Result<()
 /// A create that is answered.
 async fn live(world: &mut World, key: &str) -> Result<String> {
     let sandbox = create_again(&world.client, LONG, key).await?;
+    let id = sandboxo_tests::id(&sandbox)?;
+    world.book.insert(id.clone(), Known { sandbox, promise: Promise::Lives });
+    Ok(id)
+}
+
+/// The same, of one that has the volume of this name.
+async fn live_with(world: &mut World, key: &str, volume: &str) -> Result<String> {
+    let asked = || async {
+        let answered = create_with(&world.client, LONG, key, volume).await?;
+        answered.context("no answer")
+    };
+    let sandbox = eventually(Duration::from_secs(30), asked).await?;
     let id = sandboxo_tests::id(&sandbox)?;
     world.book.insert(id.clone(), Known { sandbox, promise: Promise::Lives });
     Ok(id)
@@ -117,6 +129,23 @@ async fn die_at(world: &mut World, name: &str) -> Result<()> {
             };
             ensure!(!answered, "it dies before it answers");
         }
+        "mount" => {
+            ensure!(create_volume(&client, &key).await?, "a volume");
+            if name == "mount.attached" {
+                world.appliance.order_death(&order)?;
+                let answered = create_with(&client, LONG, &key, &key).await?;
+                ensure!(answered.is_none(), "it dies before it answers");
+            } else {
+                let victim = live_with(world, &key, &key).await?;
+                world.appliance.order_death(&order)?;
+                let victim = world.book.get_mut(&victim).context("it is known")?;
+                if name == "mount.held" {
+                    if client.pause(&victim.sandbox, true).await.is_ok() { /* or not */ }
+                } else {
+                    kill(&client, victim).await?;
+                }
+            }
+        }
         "import" => {
             world.appliance.order_death(&order)?;
             import(&client, name).await?;
@@ -154,6 +183,24 @@ async fn die_at(world: &mut World, name: &str) -> Result<()> {
         eventually(Duration::from_secs(20), left).await?;
         ensure!(create_volume(&client, &key).await?, "a volume again");
         ensure!(delete_volumes(&client, &key).await?, "and its end");
+    }
+    if story == "mount" {
+        let mut have = vec![live_with(world, &format!("{key}-too"), &key).await?];
+        if name != "mount.detached" {
+            // A repeat: of the create that was not answered, or of the one that lives.
+            have.push(live_with(world, &key, &key).await?);
+        }
+        for id in &have {
+            let known = world.book.get_mut(id).context("it is known")?;
+            let said = client.run(&known.sandbox, "echo x >> /data/x && cat /data/x").await?;
+            ensure!(said.stdout.starts_with("x\n"), "{id} has no volume: {said:?}");
+            kill(&client, known).await?;
+        }
+        let gone = || async {
+            ensure!(delete_volumes(&client, &key).await?, "an answer");
+            Ok(())
+        };
+        eventually(Duration::from_secs(20), gone).await?;
     }
     if story == "import" {
         ensure!(import(&client, name).await?, "an import again");

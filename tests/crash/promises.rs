@@ -184,10 +184,24 @@ impl World {
 
 /// `None`: no answer came.
 pub(crate) async fn create(client: &Client, seconds: u64, key: &str) -> Result<Option<Value>> {
-    let asked = client
-        .api(Method::POST, "/v2/sandboxes")
-        .header("Idempotency-Key", key)
-        .json(&json!({ "templateID": "base", "timeout": seconds }));
+    create_as(client, json!({ "templateID": "base", "timeout": seconds }), key).await
+}
+
+/// With the volume of this name.
+pub(crate) async fn create_with(
+    client: &Client,
+    seconds: u64,
+    key: &str,
+    volume: &str,
+) -> Result<Option<Value>> {
+    let mounts = json!([{ "name": volume, "path": "/data" }]);
+    let body = json!({ "templateID": "base", "timeout": seconds, "volumeMounts": mounts });
+    create_as(client, body, key).await
+}
+
+async fn create_as(client: &Client, body: Value, key: &str) -> Result<Option<Value>> {
+    let asked = client.api(Method::POST, "/v2/sandboxes");
+    let asked = asked.header("Idempotency-Key", key).json(&body);
     let Some((status, text)) = answer(asked).await else { return Ok(None) };
     ensure!(status == StatusCode::CREATED, "a create was answered with {status}: {text}");
     Ok(Some(serde_json::from_str(&text)?))

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     os::fd::OwnedFd,
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
@@ -22,12 +23,14 @@ use crate::{
     janitor::{NetworkRemains, Remains},
     keeper::Held,
     process::{Process, ProcessMark},
-    sandbox::{Shared, Task},
+    sandbox::{Shared, Task, let_go},
     slot::{ClaimRecord, ContainerId, Slot},
 };
 
 /// A checkpoint that was under way when the process before died.
 const SAVED_WITHIN: Duration = Duration::from_secs(80);
+/// One that was told to stand still, and does not greet for so long, does.
+const STANDS_STILL: Duration = Duration::from_secs(2);
 
 /// Returns once all of it is adopted, in the pool, or removed.
 pub(crate) async fn adopt(shared: &Arc<Shared>, held: Vec<Held>) -> io::Result<()> {
@@ -85,7 +88,7 @@ pub(crate) async fn adopt(shared: &Arc<Shared>, held: Vec<Held>) -> io::Result<(
 /// Everything that this zone has named after a container, slot or not.
 pub(crate) fn found(layout: &Layout, cgroups: &Cgroups) -> io::Result<BTreeSet<ContainerId>> {
     let mut found = BTreeSet::new();
-    for folder in [layout.slots(), layout.mounts()] {
+    for folder in [layout.slots(), layout.mounts(), layout.places()] {
         found.extend(names(&folder)?.iter().filter_map(|name| name.parse::<ContainerId>().ok()));
     }
     found.extend(cgroups.list()?.iter().filter_map(|name| name.parse::<ContainerId>().ok()));
@@ -285,9 +288,30 @@ async fn reach(
     };
     // One that is being saved does not greet, and ends.
     let patience = if holdings.slot.saving.is_some() { SAVED_WITHIN } else { HELLO_TIMEOUT };
-    let greeted = timeout(patience, Running { holdings, process, channel }.greet()).await;
+    let held = holdings.slot.held.then(|| holdings.runsc()).transpose();
+    let mut greeting = pin!(Running { holdings, process, channel }.greet());
+    let mut greeted = timeout(patience.min(STANDS_STILL), &mut greeting).await;
+    if greeted.is_err() {
+        match held {
+            Ok(None) => {}
+            // One that is being saved is not kept from it.
+            Ok(Some(runsc)) => match let_go(runsc, container).await {
+                Ok(()) => tracing::info!(%container, "it is let go on"),
+                Err(error) => lost("it is not let go on", &error),
+            },
+            Err(error) => lost("nobody can let it go on", &error),
+        }
+        greeted = timeout(patience, greeting).await;
+    }
     match greeted {
-        Ok(Ok((connected, hello))) => Ok((connected, hello.claimed)),
+        Ok(Ok((mut connected, hello))) => {
+            if connected.holdings.slot.held
+                && let Err(error) = connected.holdings.goes_on()
+            {
+                lost("it is let go on", &error);
+            }
+            Ok((connected, hello.claimed))
+        }
         Ok(Err(error)) => {
             lost("its agent is lost", &error);
             Err(EndReason::AgentLost)
@@ -302,7 +326,8 @@ async fn reach(
 fn adopted(shared: &Arc<Shared>, member: Connected, claim: ClaimRecord) {
     let tasks = &shared.host.tasks;
     let resources = member.shape().resources;
-    let (task, handle) = Task::new(shared, claim.id, resources, &tasks.stop());
+    let volumes = claim.volumes.clone();
+    let (task, handle) = Task::new(shared, claim.id, resources, volumes, &tasks.stop());
     shared.sandboxes.lock().insert(claim.id, handle);
     tasks.spawn("sandbox", |stop| task.adopt(member, claim, stop));
 }

@@ -26,7 +26,7 @@ use std::{
 use sandboxo_channel::{ChannelError, Hello};
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_tasks::Stop;
-use sandboxo_zone_protocol::{CreateError, NetworkMode, Shape};
+use sandboxo_zone_protocol::{CreateError, NetworkMode, Shape, VolumeError, VolumeId};
 use tokio::{
     sync::SemaphorePermit,
     time::{Instant, timeout_at},
@@ -44,6 +44,7 @@ use crate::{
     keeper::{Bind, CallError, Launch, Stdin, WaitError},
     machine,
     network::{Lease, LeaseRecord, NetworkError},
+    places,
     process::{Process, ProcessMark},
     runsc::{RunCommand, Runsc},
     sentry::SentryError,
@@ -98,6 +99,12 @@ pub(crate) enum BringUpError {
     OtherRuntime(String),
     #[error("the agent that it has in memory is not kept here")]
     OtherAgent,
+    #[error("attach a volume")]
+    Volume(#[from] VolumeError),
+    #[error("{path}: {why}")]
+    NotMounted { path: String, why: String },
+    #[error("the agent that it has in memory takes no volumes")]
+    TakesNoVolumes,
 }
 
 /// What a sandbox is started from, other than its image alone.
@@ -105,10 +112,12 @@ pub(crate) enum BringUpError {
 pub(crate) struct Restore {
     pub(crate) checkpoint: Description,
     pub(crate) reboot: bool,
+    /// Attached before it goes on, since it may have files open in them.
+    pub(crate) volumes: Vec<VolumeId>,
 }
 
 impl BringUpError {
-    fn at(doing: &'static str) -> impl Fn(io::Error) -> Self {
+    pub(crate) fn at(doing: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| {
             if is_full(&source) { Self::Disk(DiskError::Full) } else { Self::Io { doing, source } }
         }
@@ -120,10 +129,13 @@ impl From<BringUpError> for CreateError {
         match error {
             BringUpError::Cancelled => Self::Killed,
             BringUpError::TimedOut(after, _) => Self::TimedOut(after),
-            BringUpError::Disk(DiskError::Full) => Self::DiskFull,
-            BringUpError::OtherRuntime(_) | BringUpError::OtherAgent => {
-                Self::CheckpointUnusable(error.to_string())
+            BringUpError::Disk(DiskError::Full) | BringUpError::Volume(VolumeError::DiskFull) => {
+                Self::DiskFull
             }
+            BringUpError::NotMounted { .. } => Self::NotMounted(error.to_string()),
+            BringUpError::OtherRuntime(_)
+            | BringUpError::OtherAgent
+            | BringUpError::TakesNoVolumes => Self::CheckpointUnusable(error.to_string()),
             BringUpError::Disk(_)
             | BringUpError::Network(_)
             | BringUpError::Cgroup(_)
@@ -134,6 +146,7 @@ impl From<BringUpError> for CreateError {
             | BringUpError::Ended(_)
             | BringUpError::Agent { .. }
             | BringUpError::Sentry { .. }
+            | BringUpError::Volume(_)
             | BringUpError::Refused(_) => Self::Runtime(Box::new(error)),
         }
     }
@@ -146,6 +159,8 @@ pub(crate) struct Holdings {
     pub(crate) paths: SlotPaths,
     pub(crate) group: Group,
     pub(crate) lease: Option<Lease>,
+    /// How many volumes are attached.
+    attached: usize,
     /// It stays when this value goes.
     left: bool,
 }
@@ -154,7 +169,8 @@ impl Holdings {
     pub(crate) fn new(host: Arc<Host>, slot: Slot, lease: Option<Lease>) -> Self {
         let paths = host.layout.slot(slot.container);
         let group = host.cgroups.group(&slot.container.to_string());
-        Self { host, slot, paths, group, lease, left: false }
+        let attached = slot.claim.as_ref().map_or(0, |claim| claim.volumes.len());
+        Self { host, slot, paths, group, lease, attached, left: false }
     }
 
     /// Changes the record; the one on disk first.
@@ -333,6 +349,7 @@ impl Slotted {
             programs: Some(from.map_or_else(new, |from| from.checkpoint.programs.clone())),
             blank: matches!(call, Call::Create),
             saving: None,
+            held: false,
             restored: from
                 .map(|from| RestoreRecord { checkpoint: from.checkpoint.id, told: false }),
         };
@@ -364,6 +381,10 @@ impl Slotted {
         let paths = holdings.paths.clone();
         host.disks.make(paths.disk_image(), paths.mount.clone(), shape.resources.disk_mib).await?;
         crashpoint(Point::RefillMounted);
+        places::make(&paths).map_err(BringUpError::at("make a place for volumes"))?;
+        if let Some(from) = from {
+            holdings.attach(&from.volumes).await?;
+        }
         holdings.write_bundle(from)?;
         crashpoint(Point::RefillBundled);
         Ok(Equipped(holdings))
@@ -388,6 +409,18 @@ impl Holdings {
         }
     }
 
+    /// Those that are not attached yet.
+    async fn attach(&mut self, volumes: &[VolumeId]) -> Result<(), BringUpError> {
+        for (number, volume) in volumes.iter().enumerate().skip(self.attached) {
+            let mounted = self.host.volumes.mounted(*volume).await?;
+            places::attach(&self.paths, number, &mounted)
+                .map_err(BringUpError::at("mount a volume"))?;
+            self.attached = number + 1;
+            crashpoint(Point::VolumeAttached);
+        }
+        Ok(())
+    }
+
     fn write_bundle(&self, from: Option<&Restore>) -> Result<(), BringUpError> {
         let (host, paths, shape) = (&self.host, &self.paths, self.slot.shape);
         let boot_id = paths.boot_id();
@@ -398,6 +431,7 @@ impl Holdings {
             rootfs: &rootfs,
             agent: &agent,
             boot_id: &boot_id,
+            volumes: &paths.attached,
             hostname: HOSTNAME,
             netns: self.lease.as_ref().map(Lease::netns_path),
             memory_mib: shape.resources.memory_mib,
@@ -409,7 +443,7 @@ impl Holdings {
 
     /// In place, since a sandbox may have the file already.
     fn write_boot_id(&self, from: Option<&Restore>) -> Result<(), BringUpError> {
-        let boot = if let Some(Restore { checkpoint, reboot: false }) = from {
+        let boot = if let Some(Restore { checkpoint, reboot: false, .. }) = from {
             // What goes on has not been booted again.
             checkpoint.boot_id.clone()
         } else {

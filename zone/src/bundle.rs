@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 /// Where the agent lies inside, and where an image must have a place for it.
 pub(crate) const AGENT_PATH: &str = "/.sandboxo/agent";
+/// Its volumes, by their numbers, which the agent binds to where they are wanted.
+pub(crate) const VOLUMES_PATH: &str = "/.sandboxo/volumes";
 pub(crate) const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The usual ones of a container; `SYS_ADMIN` for the host name that comes at the claim and for
@@ -42,6 +44,7 @@ pub(crate) struct Bundle<'a> {
     pub(crate) rootfs: &'a Path,
     pub(crate) agent: &'a Path,
     pub(crate) boot_id: &'a Path,
+    pub(crate) volumes: &'a Path,
     pub(crate) hostname: &'a str,
     /// `None`: a new one with nothing but loopback.
     pub(crate) netns: Option<&'a Path>,
@@ -101,6 +104,13 @@ pub(crate) fn config(bundle: &Bundle<'_>) -> Value {
                 "source": bundle.boot_id,
                 "options": ["bind", "ro"],
             },
+            {
+                "destination": VOLUMES_PATH,
+                "type": "bind",
+                "source": bundle.volumes,
+                // With those that are attached already; the folder itself is read-only outside.
+                "options": ["rbind", "rw", "nosuid", "nodev"],
+            },
         ],
         "linux": {
             "namespaces": [
@@ -124,6 +134,7 @@ mod tests {
             rootfs: Path::new("/state/images/aa/rootfs"),
             agent: Path::new("/opt/agent"),
             boot_id: Path::new("/state/slots/c/boot_id"),
+            volumes: Path::new("/run/a/c"),
             hostname: "sandbox",
             netns: Some(Path::new("/run/netns/x")),
             memory_mib: 512,
@@ -138,6 +149,7 @@ mod tests {
             rootfs: Path::new("/r"),
             agent: Path::new("/a"),
             boot_id: Path::new("/b"),
+            volumes: Path::new("/v"),
             hostname: "sandbox",
             netns: None,
             memory_mib: 16,

@@ -54,6 +54,17 @@ pub(crate) struct Description {
     pub(crate) boot_id: String,
     /// Images belong to one build of runsc, and have the agent's code in memory.
     pub(crate) programs: ProgramsRecord,
+    /// Without one of these no restore succeeds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) open_files: Vec<VolumeFile>,
+}
+
+/// In a volume of the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct VolumeFile {
+    /// The volume's number.
+    pub(crate) volume: u32,
+    pub(crate) path: String,
 }
 
 /// Which runsc can restore it: images belong to one build.

@@ -118,7 +118,13 @@ impl Layout {
 
     pub(crate) fn slot(&self, container: ContainerId) -> SlotPaths {
         let folder = self.slots().join(container.to_string());
-        SlotPaths { mount: self.mounts().join(container.to_string()), folder }
+        let name = container.to_string();
+        SlotPaths {
+            mount: self.mounts().join(&name),
+            places: self.places().join(&name),
+            attached: self.attached().join(&name),
+            folder,
+        }
     }
 
     pub(crate) fn ended(&self) -> PathBuf {
@@ -156,6 +162,16 @@ impl Layout {
         self.run.join("v")
     }
 
+    /// Where volumes are attached to sandboxes, as the zone sees it.
+    pub(crate) fn places(&self) -> PathBuf {
+        self.run.join("p")
+    }
+
+    /// And as sandboxes do.
+    pub(crate) fn attached(&self) -> PathBuf {
+        self.run.join("a")
+    }
+
     pub(crate) fn runsc_root(&self) -> PathBuf {
         self.run.join("r")
     }
@@ -176,6 +192,10 @@ pub(crate) struct SlotPaths {
     pub(crate) folder: PathBuf,
     /// Where its disk is mounted.
     pub(crate) mount: PathBuf,
+    /// A folder for each volume.
+    pub(crate) places: PathBuf,
+    /// The same as it sees it, with volumes.
+    pub(crate) attached: PathBuf,
 }
 
 impl SlotPaths {

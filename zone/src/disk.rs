@@ -299,15 +299,20 @@ pub(crate) fn release(mount: &Path) -> io::Result<()> {
 
 /// With the mount point. A repeat is a success.
 pub(crate) fn unmount(mount: &Path) -> io::Result<()> {
+    detach(mount)?;
+    gone(fs::remove_dir(mount))
+}
+
+/// All that is mounted there. A repeat is a success.
+pub(crate) fn detach(mount: &Path) -> io::Result<()> {
     loop {
         match umount2(mount, MntFlags::UMOUNT_NOFOLLOW) {
             Ok(()) => {}
             // Not mounted, or not there.
-            Err(Errno::EINVAL | Errno::ENOENT) => break,
+            Err(Errno::EINVAL | Errno::ENOENT) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
     }
-    gone(fs::remove_dir(mount))
 }
 
 /// A folder whose mounts reach every mount namespace that is made after this call. The keeper's

@@ -50,6 +50,8 @@ pub struct Inventory {
     leased: BTreeSet<u32>,
     /// Kind → the containers that something of it is named after.
     of_containers: Vec<(&'static str, BTreeSet<String>)>,
+    /// Kind → what there should be, and what is there.
+    named: Vec<(&'static str, BTreeSet<String>, BTreeSet<String>)>,
     network: Census,
     /// Kind → what nobody has any use for.
     refuse: Vec<(&'static str, BTreeSet<String>)>,
@@ -110,6 +112,13 @@ impl Inventory {
         let keepers = cgroups.group(KEEPER_GROUP).processes();
         let keepers = keepers.map_err(at(PathBuf::from("/sys/fs/cgroup")))?.into_iter();
         let keeper = eldest(keepers.filter_map(|pid| ProcessMark::of(pid).ok()));
+        let attached: BTreeSet<String> = slots
+            .iter()
+            .flat_map(|(id, slot)| {
+                let volumes = slot.claim.as_ref().map_or(0, |claim| claim.volumes.len());
+                (0..volumes).map(move |number| format!("{id}/{number}"))
+            })
+            .collect();
         let mut inventory = Self {
             leased: slots.values().filter_map(|slot| Some(slot.lease.as_ref()?.number())).collect(),
             slots: slots
@@ -127,8 +136,8 @@ impl Inventory {
             let mounts = disk::mount_points()?;
             let below = |folder: &Path| -> BTreeSet<String> {
                 let name = |point: &PathBuf| {
-                    let rest = point.strip_prefix(folder).ok()?.components().next()?;
-                    Some(rest.as_os_str().to_string_lossy().into_owned())
+                    let rest = point.strip_prefix(folder).ok()?.to_string_lossy().into_owned();
+                    (!rest.is_empty()).then_some(rest)
                 };
                 mounts.iter().filter_map(name).collect()
             };
@@ -139,8 +148,15 @@ impl Inventory {
                 ("cgroups", groups),
                 ("mounts", below(&layout.mounts())),
                 ("mount points", names(&layout.mounts())?),
+                ("places of volumes", names(&layout.places())?),
                 ("loop devices", loop_devices(&layout.slots())?),
                 ("runsc state files", runsc.iter().filter_map(|name| container_in(name)).collect()),
+            ];
+            let (images, volumes) = (names(&layout.volumes())?, below(&layout.volume_mounts()));
+            inventory.named = vec![
+                ("volumes in sandboxes", attached, below(&layout.attached())),
+                ("loop devices of volumes", volumes.clone(), loop_devices(&layout.volumes())?),
+                ("volumes", volumes.intersection(&images).cloned().collect(), volumes),
             ];
             let unfinished = names(&layout.images())?.into_iter();
             let unfinished = unfinished.filter(|name| name.starts_with(UNFINISHED)).collect();
@@ -176,6 +192,8 @@ impl Inventory {
         ];
         let of_containers = self.of_containers.iter();
         rows.extend(of_containers.map(|(kind, found)| Row::of_names(kind, &containers, found)));
+        let named = self.named.iter();
+        rows.extend(named.map(|(kind, expected, found)| Row::of_names(kind, expected, found)));
         rows.extend(self.compare_network());
         rows.extend(self.refuse.iter().map(|(kind, found)| Row::of_count(kind, 0, found)));
         rows.extend(self.counts.iter().map(|(kind, found)| {
@@ -313,6 +331,7 @@ mod tests {
             slots: [(ONE.to_owned(), Some(id(1))), (TWO.to_owned(), None)].into(),
             leased: set(&[2, 3]),
             of_containers: vec![("mounts", names(&[ONE, TWO]))],
+            named: vec![("volumes", names(&["a"]), names(&["a"]))],
             network: Census {
                 namespaces: set(&[2, 3, 4]),
                 links: set(&[2, 3, 4]),
@@ -348,7 +367,7 @@ mod tests {
 
     #[test]
     fn table() {
-        let cases: [(Change, &str, &str, &str); 9] = [
+        let cases: [(Change, &str, &str, &str); 11] = [
             (
                 |it, _| it.of_containers[0].1.insert("old".into()).then_some(()).unwrap(),
                 "mounts",
@@ -366,6 +385,8 @@ mod tests {
             (|_, told| told.pooled = 0, "pool members", TWO, ""),
             (|_, told| told.pooled = 2, "pool members", "", "1 of them"),
             (|it, _| it.network.chains = set(&[2, 3, 4, 9]), "nft chains", "9", ""),
+            (|it, _| it.named[0].2 = names(&["a", "b"]), "volumes", "b", ""),
+            (|it, _| it.named[0].1 = names(&["a", "b"]), "volumes", "", "b"),
             (|it, _| it.refuse[0].1 = names(&["x"]), "unfinished imports", "x", ""),
             (|it, _| it.counts[0].1 = 5, "channels", "3 of them", ""),
         ];

@@ -17,7 +17,7 @@ use crate::{
     fault::gone,
     keeper::Keeper,
     network::{Lease, LeaseRecord, Network},
-    runsc,
+    places, runsc,
     slot::ContainerId,
 };
 
@@ -178,6 +178,8 @@ async fn remove(tools: &Tools, remains: &mut Remains) -> Result<(), RemoveError>
         runsc::forget(&root, container).map_err(at("remove runsc's files"))?;
         crashpoint(Point::RemoveRunsc);
         let paths = layout.slot(container);
+        places::clear(&paths).map_err(at("detach its volumes"))?;
+        crashpoint(Point::RemoveVolumes);
         disk::release(&paths.mount).map_err(at("unmount the disk"))?;
         crashpoint(Point::RemoveDisk);
         group.remove().map_err(at("remove the cgroup"))?;

@@ -23,6 +23,7 @@ mod local;
 mod machine;
 pub mod network;
 mod notices;
+mod places;
 mod pool;
 mod process;
 mod programs;

@@ -39,7 +39,7 @@ use crate::{
     keeper::{Keeper, KeeperConfig, KeeperError},
     machine::Processors,
     network::{Network, NetworkConfig, NetworkError},
-    notices,
+    notices, places,
     pool::{Pool, Sizes},
     programs::Programs,
     runsc::{ProbeError, Runsc, RuntimeFacts, kernel_release},
@@ -125,6 +125,7 @@ impl LocalZone {
                 .and_then(|()| disk::share(&mounts))
                 .map_err(folder(&mounts))?;
         }
+        places::offer(&layout).map_err(folder(&layout.attached()))?;
         let volumes = Volumes::new(&layout).map_err(folder(&layout.volumes()))?;
         let authority =
             authority(&layout.authority(), &clock, &random).map_err(folder(&layout.authority()))?;
@@ -263,6 +264,10 @@ impl LocalZone {
             }
             Origin::Image | Origin::Checkpoint { .. } => {}
         }
+        let volumes: Vec<_> = spec.volumes.iter().map(|mount| mount.volume).collect();
+        if let Some(none) = volumes.iter().find(|id| !self.shared.host.volumes.contains(**id)) {
+            return Err(CreateError::VolumeNotFound(*none));
+        }
         let promised = sandboxes.values().map(|handle| u64::from(handle.resources.memory_mib));
         let view = HostView {
             sandboxes: u32::try_from(sandboxes.len()).unwrap_or(u32::MAX),
@@ -271,7 +276,8 @@ impl LocalZone {
         };
         admit(&self.config.limits, &view, &spec.resources)?;
         let tasks = &self.shared.host.tasks;
-        let (task, handle) = Task::new(&self.shared, spec.id, spec.resources, &tasks.stop());
+        let (task, handle) =
+            Task::new(&self.shared, spec.id, spec.resources, volumes, &tasks.stop());
         sandboxes.insert(spec.id, handle.clone());
         drop(sandboxes);
         tasks.spawn("sandbox", |stop| task.create(spec, stop));
@@ -398,6 +404,14 @@ impl Zone for LocalZone {
     }
 
     async fn remove_volume(&self, id: VolumeId) -> Result<(), VolumeError> {
+        {
+            // Under the lock that a create takes: from here on none has it.
+            let sandboxes = self.shared.sandboxes.lock();
+            if sandboxes.values().any(|it| it.volumes.contains(&id)) {
+                return Err(VolumeError::InUse);
+            }
+            self.shared.host.volumes.doom(id);
+        }
         self.shared.host.volumes.remove(id).await
     }
 

@@ -25,6 +25,8 @@ const LAST_THAT_READS_RMEM: RunscVersion = RunscVersion(20_240_831);
 /// Whose sentries we know how to speak to.
 const SPOKEN: [RunscVersion; 1] = [RunscVersion(20_240_729)];
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+/// It takes some ten milliseconds, and longer on a busy host.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A release is named for its day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -261,6 +263,25 @@ impl Runsc {
             format!("-image-path={}", image.display()),
             container.to_string(),
         ]
+    }
+
+    /// One that asks nothing of it but to be done soon. With what it said.
+    pub(crate) async fn order(
+        &self,
+        command: &str,
+        container: ContainerId,
+    ) -> io::Result<std::process::Output> {
+        let mut runsc = tokio::process::Command::new(&self.path);
+        runsc
+            .arg(format!("--root={}", self.root.display()))
+            .arg(command)
+            .arg(container.to_string())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        match tokio::time::timeout(ORDER_TIMEOUT, runsc.output()).await {
+            Ok(ended) => ended,
+            Err(late) => Err(io::Error::other(late)),
+        }
     }
 
     fn start_arguments(

@@ -7,6 +7,7 @@
 mod freeze;
 mod living;
 mod pause;
+mod volumes;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -16,7 +17,7 @@ use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_tasks::Stop;
 use sandboxo_zone_protocol::{
     Checkpoint, CreateError, EndReason, Ended, Kept, Measured, NetworkPolicy, OnDeadline, Origin,
-    PauseError, Resources, SandboxId, SandboxSpec, Shape, Started, Timestamp, ZoneError,
+    PauseError, Resources, SandboxId, SandboxSpec, Shape, Started, Timestamp, VolumeId, ZoneError,
     ZoneSandbox,
 };
 use tokio::{
@@ -37,6 +38,7 @@ use crate::{
 pub(crate) use freeze::{Freezer, InUse};
 use living::Living;
 use pause::{Failed, Overdue};
+pub(crate) use volumes::let_go;
 
 /// Requests that wait for one sandbox; a caller beyond waits for a place.
 const INBOX: usize = 16;
@@ -61,6 +63,7 @@ pub(crate) struct Shared {
 #[derive(Clone)]
 pub(crate) struct Handle {
     pub(crate) resources: Resources,
+    pub(crate) volumes: Arc<[VolumeId]>,
     inbox: mpsc::Sender<Command>,
     life: watch::Receiver<Life>,
     kill: Kill,
@@ -194,6 +197,9 @@ fn again(error: &Arc<CreateError>) -> CreateError {
         CreateError::ImageNotFound(image) => CreateError::ImageNotFound(*image),
         CreateError::CheckpointNotFound(id) => CreateError::CheckpointNotFound(*id),
         CreateError::CheckpointUnusable(why) => CreateError::CheckpointUnusable(why.clone()),
+        CreateError::VolumeNotFound(id) => CreateError::VolumeNotFound(*id),
+        CreateError::NotMounted(why) => CreateError::NotMounted(why.clone()),
+        CreateError::VolumeFileGone(path) => CreateError::VolumeFileGone(path.clone()),
         CreateError::LimitReached { what, limit } => {
             CreateError::LimitReached { what, limit: *limit }
         }
@@ -254,12 +260,19 @@ impl Task {
         shared: &Arc<Shared>,
         id: SandboxId,
         resources: Resources,
+        volumes: Vec<VolumeId>,
         stop: &Stop,
     ) -> (Self, Handle) {
         let (sender, inbox) = mpsc::channel(INBOX);
         let (life, watched) = watch::channel(Life::Starting);
         let kill = Kill { asked: Stop::new(), either: stop.child_token() };
-        let handle = Handle { resources, inbox: sender, life: watched, kill: kill.clone() };
+        let handle = Handle {
+            resources,
+            volumes: volumes.into(),
+            inbox: sender,
+            life: watched,
+            kill: kill.clone(),
+        };
         let shared = shared.clone();
         (Self { shared, id, inbox, life, kill, has_left: false, under_way: None }, handle)
     }
@@ -313,7 +326,9 @@ impl Task {
             let checkpoint = host.checkpoints.get(id);
             let checkpoint = checkpoint.ok_or(CreateError::CheckpointNotFound(id))?;
             let reboot = reboot || checkpoint.kept == Kept::Files;
-            return self.restore(&spec, Restore { checkpoint, reboot }).await;
+            let volumes = spec.volumes.iter().map(|mount| mount.volume).collect();
+            volumes::are_there(&host.volumes, &checkpoint.open_files, &spec.volumes).await?;
+            return self.restore(&spec, Restore { checkpoint, reboot, volumes }).await;
         }
         let shape = spec.shape();
         let claim = claim_of(&spec);
@@ -323,11 +338,14 @@ impl Task {
             let Some(mut member) = self.shared.pool.take(&shape) else { break };
             crashpoint(Point::PoolTaken);
             let record = record();
-            match member.claim(record.clone(), claim.clone()).await {
+            match member.claim(record.clone(), claim.clone(), &spec.volumes).await {
                 Ok(()) => return Ok((member, record, true)),
-                Err(error @ (BringUpError::Refused(_) | BringUpError::Network(_))) => {
-                    return Err(error.into());
-                }
+                Err(
+                    error @ (BringUpError::Refused(_)
+                    | BringUpError::Network(_)
+                    | BringUpError::Volume(_)
+                    | BringUpError::NotMounted { .. }),
+                ) => return Err(error.into()),
                 Err(error) => tracing::warn!(
                     sandbox.id = %self.id,
                     error = &error as &dyn std::error::Error,
@@ -340,7 +358,7 @@ impl Task {
         }
         let mut connected = bring_up(host, shape, Weight::Normal, &self.kill.either).await?;
         let record = record();
-        connected.claim(record.clone(), claim).await?;
+        connected.claim(record.clone(), claim, &spec.volumes).await?;
         Ok((connected, record, false))
     }
 
@@ -356,7 +374,8 @@ impl Task {
         let warm = blank.is_some();
         let mut connected = bring_back(host, shape, &from, blank, &self.kill.either).await?;
         let record = record_of(spec, host.clock.now());
-        connected.restored(record.clone(), claim_of(spec), from.reboot).await?;
+        let claim = claim_of(spec);
+        connected.restored(record.clone(), claim, &spec.volumes, from.reboot).await?;
         Ok((connected, record, warm))
     }
 
@@ -564,6 +583,7 @@ fn record_of(spec: &SandboxSpec, now: Timestamp) -> ClaimRecord {
         deadline: spec.deadline,
         on_deadline: spec.on_deadline,
         network: spec.network.clone(),
+        volumes: spec.volumes.iter().map(|mount| mount.volume).collect(),
     }
 }
 

@@ -88,6 +88,16 @@ impl Sentry {
         self.call("containerManager.Restore", &arguments, &files, timeout)
     }
 
+    /// Nothing in it runs once this has returned.
+    pub(crate) fn pause(&mut self) -> Result<(), SentryError> {
+        self.call("containerManager.Pause", &Value::Null, &[], CALL_TIMEOUT)
+    }
+
+    /// Once for each pause: a sentry that does not stand still ends of it.
+    pub(crate) fn resume(&mut self) -> Result<(), SentryError> {
+        self.call("containerManager.Resume", &Value::Null, &[], CALL_TIMEOUT)
+    }
+
     fn call(
         &mut self,
         method: &'static str,

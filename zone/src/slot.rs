@@ -7,7 +7,7 @@
 use std::{fmt, fs, io, io::Write, os::unix::fs::OpenOptionsExt, path::Path, str::FromStr};
 
 use sandboxo_zone_protocol::{
-    CheckpointId, NetworkPolicy, OnDeadline, Random, SandboxId, Shape, Timestamp,
+    CheckpointId, NetworkPolicy, OnDeadline, Random, SandboxId, Shape, Timestamp, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -105,6 +105,9 @@ pub(crate) struct Slot {
     /// It is being saved, and ends by that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) saving: Option<CheckpointId>,
+    /// It was told to stand still, or is about to be.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) held: bool,
     /// It was started from a checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) restored: Option<RestoreRecord>,
@@ -138,6 +141,9 @@ pub(crate) struct ClaimRecord {
     #[serde(default, skip_serializing_if = "OnDeadline::is_default")]
     pub(crate) on_deadline: OnDeadline,
     pub(crate) network: NetworkPolicy,
+    /// Attached to it, by their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) volumes: Vec<VolumeId>,
 }
 
 impl Slot {
@@ -231,7 +237,12 @@ mod tests {
     #[test]
     fn a_record_is_replaced_as_a_whole() {
         let folder = tempfile::tempdir().unwrap();
-        let paths = SlotPaths { folder: folder.path().to_owned(), mount: folder.path().join("m") };
+        let paths = SlotPaths {
+            folder: folder.path().to_owned(),
+            mount: folder.path().join("m"),
+            places: folder.path().join("p"),
+            attached: folder.path().join("a"),
+        };
         let mut slot = Slot {
             format: Slot::FORMAT,
             container: ContainerId::random(&SeededRandom::new(1)),
@@ -250,6 +261,7 @@ mod tests {
             programs: None,
             blank: false,
             saving: None,
+            held: false,
             restored: None,
         };
         slot.store(&paths).unwrap();

@@ -53,8 +53,9 @@ pub async fn tear_down(config: &ZoneConfig, now: Timestamp) -> Result<(), TearDo
     }
     end_keeper(config, &layout, &cgroups).await;
     disk::release_all(&layout.mounts()).map_err(at("unmount", layout.mounts()))?;
-    let volumes = layout.volume_mounts();
-    disk::release_all(&volumes).map_err(at("unmount", volumes))?;
+    for mounts in [layout.attached(), layout.volume_mounts()] {
+        disk::release_all(&mounts).map_err(at("unmount", mounts))?;
+    }
     Network::tear_down(&config.instance).await?;
     cgroups.tear_down().map_err(at("remove the cgroups of", config.instance.clone().into()))?;
     for folder in [layout.slots(), layout.run().to_owned()] {

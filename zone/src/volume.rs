@@ -6,7 +6,7 @@
 mod files;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -52,6 +52,8 @@ pub(crate) struct Volumes {
     mounts: PathBuf,
     /// Those that are mounted, by their roots.
     open: Mutex<BTreeMap<VolumeId, Arc<OwnedFd>>>,
+    /// Those that go: nobody gets them any more.
+    doomed: Mutex<BTreeSet<VolumeId>>,
     /// One at a time is made, mounted or removed.
     changing: tokio::sync::Mutex<()>,
 }
@@ -63,6 +65,7 @@ impl Volumes {
             images: layout.volumes(),
             mounts: layout.volume_mounts(),
             open: Mutex::default(),
+            doomed: Mutex::default(),
             changing: tokio::sync::Mutex::new(()),
         };
         for folder in [&volumes.images, &volumes.mounts] {
@@ -97,23 +100,48 @@ impl Volumes {
         kept.map_err(of_io)
     }
 
+    pub(crate) fn contains(&self, id: VolumeId) -> bool {
+        !self.doomed.lock().contains(&id) && self.image(id).exists()
+    }
+
+    /// What comes for it from here on is refused, until a removal has failed.
+    pub(crate) fn doom(&self, id: VolumeId) {
+        self.doomed.lock().insert(id);
+    }
+
     pub(crate) async fn open(&self, id: VolumeId) -> Result<Arc<dyn VolumeFiles>, VolumeError> {
+        Ok(Arc::new(Files::new(self.root(id).await?)))
+    }
+
+    /// Where all of it is.
+    pub(crate) async fn mounted(&self, id: VolumeId) -> Result<PathBuf, VolumeError> {
+        self.root(id).await?;
+        Ok(self.mount_point(id))
+    }
+
+    async fn root(&self, id: VolumeId) -> Result<Arc<OwnedFd>, VolumeError> {
         if let Some(root) = self.open.lock().get(&id) {
-            return Ok(Arc::new(Files::new(root.clone())));
+            return Ok(root.clone());
         }
         let _one_at_a_time = self.changing.lock().await;
         if let Some(root) = self.open.lock().get(&id) {
-            return Ok(Arc::new(Files::new(root.clone())));
+            return Ok(root.clone());
         }
         let (image, at) = (self.image(id), self.mount_point(id));
         let mounted = tokio::task::spawn_blocking(move || mounted(&image, &at)).await;
         let root = mounted.unwrap_or_else(|panicked| Err(of_io(io::Error::other(panicked))))?;
         let root = Arc::new(root);
         self.open.lock().insert(id, root.clone());
-        Ok(Arc::new(Files::new(root)))
+        Ok(root)
     }
 
     pub(crate) async fn remove(&self, id: VolumeId) -> Result<(), VolumeError> {
+        let removed = self.remove_all(id).await;
+        self.doomed.lock().remove(&id);
+        removed
+    }
+
+    async fn remove_all(&self, id: VolumeId) -> Result<(), VolumeError> {
         let _one_at_a_time = self.changing.lock().await;
         self.open.lock().remove(&id);
         let give_up = Instant::now() + LET_GO_WITHIN;

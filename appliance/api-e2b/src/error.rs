@@ -187,6 +187,10 @@ impl From<CreateError> for ApiError {
             CreateError::CheckpointUnusable(_) => {
                 Self::Unable { message, error_code: "checkpoint_unusable" }
             }
+            CreateError::Mounts(_) | CreateError::NotMounted(_) => Self::Invalid(message),
+            CreateError::VolumeFileGone(_) => {
+                Self::Conflict { message, error_code: Some("volume_file_gone") }
+            }
             CreateError::TimedOut => Self::TooSlow { message, error_code: "start_timed_out" },
             CreateError::Killed => {
                 Self::Conflict { message, error_code: Some("killed_while_starting") }
@@ -256,6 +260,9 @@ impl From<PauseError> for ApiError {
                 let error_code = "sandbox_snapshot_guest_agent_unresponsive";
                 Self::Unable { message, error_code }
             }
+            PauseError::DeletedFileOpen(_) => {
+                Self::Conflict { message, error_code: Some("deleted_file_open") }
+            }
             PauseError::Ended => {
                 Self::Conflict { message, error_code: Some("ended_while_pausing") }
             }
@@ -276,6 +283,9 @@ impl From<CheckpointError> for ApiError {
             CheckpointError::AgentUnresponsive => {
                 let error_code = "sandbox_snapshot_guest_agent_unresponsive";
                 Self::Unable { message, error_code }
+            }
+            CheckpointError::DeletedFileOpen(_) => {
+                Self::Conflict { message, error_code: Some("deleted_file_open") }
             }
             CheckpointError::Ended => {
                 Self::Conflict { message, error_code: Some("ended_while_saving") }
@@ -329,6 +339,9 @@ impl From<ResumeError> for ApiError {
             ResumeError::Invalid(invalid) => invalid.into(),
             ResumeError::NotFound(_) | ResumeError::CheckpointLost => Self::NotFound(message),
             ResumeError::AlreadyRunning(_) => Self::Conflict { message, error_code: None },
+            ResumeError::VolumeFileGone(_) => {
+                Self::Conflict { message, error_code: Some("volume_file_gone") }
+            }
             ResumeError::Killed => {
                 Self::Conflict { message, error_code: Some("killed_while_starting") }
             }

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sandboxo_control::Metrics;
 use sandboxo_model::{
-    BuildPhase, BuildRecord, HostRule, Lifecycle, NetworkAsked, Phase, SandboxRecord,
+    BuildPhase, BuildRecord, HostRule, Lifecycle, MountAsked, NetworkAsked, Phase, SandboxRecord,
     SnapshotRecord, Standing, TemplateRecord, TemplateRef, TemplateUse, resources,
 };
-use sandboxo_zone_protocol::{BuildId, Kept, Measured, OnDeadline, Secret, Timestamp};
+use sandboxo_zone_protocol::{BuildId, Kept, Measured, OnDeadline, Secret, Timestamp, VolumeMount};
 use serde::{Deserialize, Serialize};
 
 use crate::ENVD_VERSION;
@@ -96,7 +96,26 @@ pub(crate) struct Listed {
     state: &'static str,
     envd_version: &'static str,
     metadata: BTreeMap<String, String>,
-    volume_mounts: [(); 0],
+    volume_mounts: Vec<Mount>,
+}
+
+/// A volume, by its name, in a sandbox.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Mount {
+    name: String,
+    path: String,
+}
+
+impl From<&VolumeMount> for Mount {
+    fn from(VolumeMount { volume: _, name, path }: &VolumeMount) -> Self {
+        Self { name: name.clone(), path: path.to_string() }
+    }
+}
+
+impl From<Mount> for MountAsked {
+    fn from(Mount { name, path }: Mount) -> Self {
+        Self { name, path }
+    }
 }
 
 impl Listed {
@@ -140,7 +159,7 @@ impl Listed {
             },
             envd_version: ENVD_VERSION,
             metadata: metadata.clone(),
-            volume_mounts: [],
+            volume_mounts: spec.volumes.iter().map(Mount::from).collect(),
         }
     }
 }
@@ -478,7 +497,7 @@ pub(crate) struct NewSandboxBody {
     #[serde(rename = "mcp")]
     _mcp: Option<serde_json::Value>,
     iam: Option<serde_json::Value>,
-    volume_mounts: Option<Vec<serde_json::Value>>,
+    pub(crate) volume_mounts: Option<Vec<Mount>>,
 }
 
 #[derive(Deserialize)]
@@ -546,7 +565,6 @@ fn says_something(value: &serde_json::Value) -> bool {
 impl Unsupported for NewSandboxBody {
     fn unsupported(&self) -> Option<&'static str> {
         asked("iam", self.iam.as_ref().is_some_and(says_something))
-            .or_else(|| asked("volumeMounts", some(self.volume_mounts.as_ref())))
             .or_else(|| self.network.as_ref().and_then(Unsupported::unsupported))
     }
 }

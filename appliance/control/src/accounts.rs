@@ -1,5 +1,5 @@
-//! Teams, keys, templates, snapshots, volumes and layers of builds in memory. Written after the store has them, under one lock each, so
-//! that memory never runs ahead of the disk.
+//! Teams, keys, templates, snapshots, volumes and layers of builds in memory. Written after the
+//! store has them, under one lock each, so that memory never runs ahead of the disk.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -9,7 +9,7 @@ use std::{
 use parking_lot::RwLock;
 use sandboxo_model::{
     ApiKeyRecord, Base, ImageName, LayerKey, LayerRecord, SnapshotKind, SnapshotRecord, TeamRecord,
-    TemplateName, TemplateRecord, TemplateRef, VolumeRecord, decide,
+    TemplateName, TemplateRecord, TemplateRef, VolumePhase, VolumeRecord, decide,
 };
 use sandboxo_zone_protocol::{
     ApiKeyId, CheckpointId, ImageDigest, Shape, TeamId, TemplateId, VolumeId,
@@ -34,6 +34,7 @@ pub(crate) struct Maps {
 }
 
 /// What a client wants to start from.
+#[expect(clippy::large_enum_variant, reason = "there is one for each request")]
 pub(crate) enum Source {
     Template(Arc<TemplateRecord>),
     Snapshot { checkpoint: CheckpointId, base: Base },
@@ -130,6 +131,16 @@ impl Accounts {
 
     pub(crate) fn volumes(&self) -> Vec<Arc<VolumeRecord>> {
         self.read(|maps| maps.volumes.values().map(Arc::clone).collect())
+    }
+
+    /// A ready one, by its name in the team.
+    pub(crate) fn volume(&self, team: TeamId, name: &str) -> Option<VolumeId> {
+        self.read(|maps| {
+            let is_it = |it: &&Arc<VolumeRecord>| {
+                it.team == team && it.phase == VolumePhase::Ready && it.name.to_string() == name
+            };
+            maps.volumes.values().find(is_it).map(|it| it.id)
+        })
     }
 
     pub(crate) fn layer(&self, key: LayerKey) -> Option<Arc<LayerRecord>> {

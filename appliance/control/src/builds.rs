@@ -590,6 +590,7 @@ fn version(record: &BuildRecord, made: &Made) -> SnapshotBuild {
         env: result.env.clone(),
         user: result.user.clone(),
         workdir: result.workdir.clone(),
+        volumes: Vec::new(),
     }
 }
 

@@ -104,9 +104,13 @@ impl Driver {
         drop(context.tasks.spawn("sandbox", |stop| async move {
             driver.rules_in_force = true;
             let ahead = birth.is_certain();
-            if ahead {
+            // Whoever deletes a volume looks there.
+            let is_seen = ahead || !record.spec.volumes.is_empty();
+            if is_seen {
                 // A zone that is compared with the records meanwhile has it for a reason.
                 driver.context.index.insert(Arc::clone(&driver.live));
+            }
+            if ahead {
                 driver.deliver();
             }
             let (committed, delivered) = driver.commit(birth, &record).await;
@@ -120,13 +124,17 @@ impl Driver {
                             () = stop.cancelled() => {}
                             () = driver.take_back() => {}
                         }
+                    } else if is_seen {
+                        driver.context.index.remove(&driver.live);
                     }
                     return;
                 }
             };
             crashpoint(Point::CreateCommitted);
-            if !ahead {
+            if !is_seen {
                 driver.context.index.insert(Arc::clone(&driver.live));
+            }
+            if !ahead {
                 driver.deliver();
             }
             drop(hold);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandboxo_model::{Lifecycle, NetworkAsked, NewSandbox};
+use sandboxo_model::{Lifecycle, MountAsked, NetworkAsked, NewSandbox};
 use sandboxo_zone_protocol::{Kept, OnDeadline};
 use sha2::{Digest as _, Sha256};
 
@@ -17,6 +17,7 @@ pub(crate) fn of(new: &NewSandbox) -> [u8; 32] {
         internet,
         network,
         lifecycle,
+        volumes,
         idempotency_key: _,
     } = new;
     let mut hash = Hash(Sha256::new());
@@ -55,6 +56,13 @@ pub(crate) fn of(new: &NewSandbox) -> [u8; 32] {
             OnDeadline::Pause(Kept::Files) => 2,
         };
         hash.bytes(&[on_timeout, u8::from(*auto_resume)]);
+    }
+    if !volumes.is_empty() {
+        hash.bytes(&(volumes.len() as u64).to_be_bytes());
+        for MountAsked { name, path } in volumes {
+            hash.text(name);
+            hash.text(path);
+        }
     }
     hash.0.finalize().into()
 }
@@ -118,6 +126,7 @@ mod tests {
             internet: None,
             network: None,
             lifecycle: Lifecycle::default(),
+            volumes: Vec::new(),
             idempotency_key: None,
         };
         let entry = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
@@ -127,6 +136,10 @@ mod tests {
             [(host.to_owned(), vec![HostRule { headers }])].into()
         };
         let with = |network| NewSandbox { network: Some(network), ..base.clone() };
+        let mount = |name: &str, path: &str| {
+            let volumes = vec![MountAsked { name: name.into(), path: path.into() }];
+            NewSandbox { volumes, ..base.clone() }
+        };
         let lifecycle = |on_timeout, auto_resume| NewSandbox {
             lifecycle: Lifecycle { on_timeout, auto_resume },
             ..base.clone()
@@ -143,6 +156,8 @@ mod tests {
             NewSandbox { metadata: entry("a", "b"), ..base.clone() },
             NewSandbox { internet: Some(false), ..base.clone() },
             NewSandbox { internet: Some(true), ..base.clone() },
+            mount("a", "/b"),
+            mount("a", "/c"),
             with(network.clone()),
             with(NetworkAsked { allow_out: Some(vec![]), ..network.clone() }),
             with(NetworkAsked { allow_out: Some(vec!["1.1.1.1".into()]), ..network.clone() }),

@@ -16,7 +16,7 @@ use std::{
 };
 
 use sandboxo_model::{
-    Invalid, Phase, PhaseKind, SandboxRecord, Standing,
+    Invalid, InvalidMounts, Phase, PhaseKind, SandboxRecord, Standing,
     decide::list::{self as decide_list, Order},
 };
 use sandboxo_spool::SpoolError;
@@ -215,6 +215,13 @@ pub enum CreateError {
     /// Made by another runtime; the text says which.
     #[error("what it would start from can't be restored here: {0}")]
     CheckpointUnusable(String),
+    #[error(transparent)]
+    Mounts(InvalidMounts),
+    /// Its path, and what is wrong with it.
+    #[error("volumeMounts: {0}")]
+    NotMounted(String),
+    #[error("'{0}' was open in a volume when the snapshot was taken, and it is gone")]
+    VolumeFileGone(String),
     #[error("the sandbox did not start in time")]
     TimedOut,
     #[error("the sandbox was killed while it started")]

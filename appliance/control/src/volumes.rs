@@ -7,9 +7,11 @@ mod token;
 use std::{sync::Arc, time::Duration};
 
 use sandboxo_crashpoint::{Point, crashpoint};
-use sandboxo_model::{NotAVolumeName, VolumeName, VolumePhase, VolumeRecord};
+use sandboxo_model::{NotAVolumeName, SnapshotRecord, VolumeName, VolumePhase, VolumeRecord};
 use sandboxo_store::{Read as _, StoreError};
-use sandboxo_zone_protocol::{TeamId, VolumeError as ZoneVolumeError, VolumeFiles, VolumeId};
+use sandboxo_zone_protocol::{
+    TeamId, VolumeError as ZoneVolumeError, VolumeFiles, VolumeId, VolumeMount,
+};
 use tokio::time::timeout;
 
 use crate::context::Context;
@@ -51,6 +53,7 @@ impl From<StoreError> for CreateVolumeError {
 pub enum DeleteVolumeError {
     #[error("volume '{0}' not found")]
     NotFound(String),
+    /// Of a sandbox, also of a paused one, of a snapshot, or of a client that reads or writes.
     #[error("volume '{0}' is in use")]
     InUse(VolumeName),
     #[error("the zone is not available")]
@@ -169,8 +172,7 @@ impl Volumes {
     }
 
     async fn remove(&self, record: &VolumeRecord) -> Result<(), DeleteVolumeError> {
-        let doomed = VolumeRecord { phase: VolumePhase::Doomed, ..record.clone() };
-        self.put(doomed.clone()).await?;
+        self.doom(record).await?;
         crashpoint(Point::VolumeDoomed);
         let removed = self.context.zone.remove_volume(record.id).await;
         crashpoint(Point::VolumeRemoved);
@@ -186,6 +188,33 @@ impl Volumes {
         };
         self.put(record.clone()).await?;
         Err(failed)
+    }
+
+    /// Unless something mounts it, or will. From here on nobody can ask for it.
+    async fn doom(&self, record: &VolumeRecord) -> Result<(), DeleteVolumeError> {
+        let _changing = self.context.accounts.changing.lock().await;
+        let doomed = Arc::new(VolumeRecord { phase: VolumePhase::Doomed, ..record.clone() });
+        let (context, written) = (Arc::clone(&self.context), Arc::clone(&doomed));
+        let write = self.context.store.write(move |tx| {
+            let now = tx.get::<VolumeRecord>(&written.id)?;
+            if now.is_none_or(|now| now.phase != VolumePhase::Ready) {
+                return Err(DeleteVolumeError::NotFound(written.id.to_string()));
+            }
+            // A create is in the index before it is committed, and is committed only while the
+            // volume is ready: one of the two comes first.
+            let has = |mounts: &[VolumeMount]| mounts.iter().any(|it| it.volume == written.id);
+            let lives = context.index.records().iter().any(|it| has(&it.spec.volumes));
+            let snapshots = tx.all::<SnapshotRecord>()?;
+            let kept = snapshots.iter().flat_map(|it| it.builds.values());
+            if lives || kept.map(|build| &build.volumes).any(|mounts| has(mounts)) {
+                return Err(DeleteVolumeError::InUse(written.name.clone()));
+            }
+            tx.put(&*written);
+            Ok(())
+        });
+        write.await?;
+        self.context.accounts.put_volume(doomed);
+        Ok(())
     }
 
     /// For an hour, for whoever bears it.

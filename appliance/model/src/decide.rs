@@ -5,6 +5,7 @@ pub mod copy;
 mod expand;
 pub mod expiry;
 pub mod list;
+pub mod mounts;
 pub mod rate;
 pub mod reconcile;
 pub mod snapshot;

@@ -25,12 +25,13 @@ pub use build::{
     LayerKey, LayerRecord, NotAHash, NotAStep, NotAnImageName, Recipe, Step, StepName,
     Surroundings,
 };
+pub use decide::mounts::{InvalidMount, InvalidMounts};
 pub use idempotency::{IdempotencyKey, IdempotencyRecord, NotAnIdempotencyKey};
 pub use key::{ApiKeyRecord, KeyMask};
 pub use lifecycle::{DeathReason, IllegalMove, KillCause, Phase, PhaseKind, StartFailure};
 pub use log::{Direction, Level, LogEntry, LogQuery, NotALevel};
 pub use network::{HostRule, NetworkAsked, NetworkError, RuleError};
-pub use new_sandbox::{Birth, Lifecycle, NewSandbox};
+pub use new_sandbox::{Birth, Lifecycle, MountAsked, NewSandbox};
 pub use rules::{Field, Invalid};
 pub use sandbox::{Ingress, SandboxRecord, Standing, TemplateUse};
 pub use snapshot::{Base, Fork, SnapshotBuild, SnapshotKind, SnapshotRecord, origin};

@@ -109,6 +109,12 @@ pub enum StartFailure {
         limit: u64,
     },
     DiskFull,
+    /// It was mounted by nobody, and removed.
+    VolumeLost,
+    /// The zone's words: the path, and what is wrong with it.
+    NotMounted(String),
+    /// Its path.
+    VolumeFileGone(String),
     TimedOut,
     Runtime,
     Unavailable,
@@ -409,6 +415,11 @@ impl fmt::Display for StartFailure {
                 return write!(f, "the zone's limit of {limit} {what} was reached");
             }
             Self::DiskFull => "the zone's disk was full",
+            Self::VolumeLost => "the zone had no such volume",
+            Self::NotMounted(why) => return write!(f, "a volume was not mounted: {why}"),
+            Self::VolumeFileGone(path) => {
+                return write!(f, "a file in a volume that was open is gone: {path}");
+            }
             Self::TimedOut => "it did not start in time",
             Self::Runtime => "the runtime failed to start it",
             Self::Unavailable => "the zone was not available",

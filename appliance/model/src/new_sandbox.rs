@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use sandboxo_zone_protocol::{
-    OnDeadline, SandboxId, SandboxSpec, Secret, TeamId, Timestamp, ZoneName,
+    OnDeadline, SandboxId, SandboxSpec, Secret, TeamId, Timestamp, VolumeMount, ZoneName,
 };
 
 use crate::{
@@ -24,7 +24,17 @@ pub struct NewSandbox {
     pub internet: Option<bool>,
     pub network: Option<NetworkAsked>,
     pub lifecycle: Lifecycle,
+    /// Beside those of a snapshot that it starts from.
+    pub volumes: Vec<MountAsked>,
     pub idempotency_key: Option<IdempotencyKey>,
+}
+
+/// As given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountAsked {
+    /// Of a volume.
+    pub name: String,
+    pub path: String,
 }
 
 /// What happens when its time is over, and when somebody comes after that.
@@ -44,6 +54,8 @@ pub struct Birth {
     /// Used where they are asked for.
     pub agent_token: Secret,
     pub traffic_token: Secret,
+    /// All of them, found.
+    pub volumes: Vec<VolumeMount>,
     pub now: Timestamp,
     /// How long the zone may take.
     pub budget: Duration,
@@ -67,7 +79,8 @@ impl NewSandbox {
     pub fn record(mut self, birth: Birth) -> Result<SandboxRecord, Invalid> {
         self.check()?;
         let mut policy = self.policy()?;
-        let Birth { id, team, base, zone, agent_token, traffic_token, now, budget } = birth;
+        let Birth { id, team, base, zone, agent_token, traffic_token, volumes, now, budget } =
+            birth;
         policy.mode = base.mode;
         let mut env = base.env;
         env.append(&mut self.env);
@@ -94,6 +107,7 @@ impl NewSandbox {
                 deadline: rules::after(now, self.timeout),
                 on_deadline: self.lifecycle.on_timeout,
                 origin: base.origin,
+                volumes,
             },
             timeout: self.timeout,
             metadata: self.metadata,

@@ -28,6 +28,7 @@ pub(crate) fn record(id: SandboxId, deadline: Timestamp, phase: Phase) -> Sandbo
             deadline,
             on_deadline: sandboxo_zone_protocol::OnDeadline::Kill,
             origin: sandboxo_zone_protocol::Origin::Image,
+            volumes: vec![],
         },
         timeout: Duration::from_secs(1),
         metadata: [].into(),

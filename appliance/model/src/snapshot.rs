@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use sandboxo_zone_protocol::{
     BuildId, CheckpointId, ImageDigest, Kept, NetworkMode, NetworkPolicy, Origin, Platform,
-    Resources, SandboxId, Secret, TeamId, TemplateId, Timestamp,
+    Resources, SandboxId, Secret, TeamId, TemplateId, Timestamp, VolumeMount,
 };
 
 use crate::{Phase, SandboxRecord, TemplateName, TemplateRecord, TemplateUse, rules};
@@ -51,6 +51,8 @@ pub struct SnapshotBuild {
     pub env: BTreeMap<String, String>,
     pub user: String,
     pub workdir: Option<String>,
+    /// What starts from it has these volumes, and maybe more.
+    pub volumes: Vec<VolumeMount>,
 }
 
 /// What a sandbox is made of before anything is asked for it.
@@ -66,6 +68,8 @@ pub struct Base {
     pub user: String,
     pub workdir: Option<String>,
     pub origin: Origin,
+    /// Of the checkpoint; those that are asked for come after them.
+    pub volumes: Vec<VolumeMount>,
 }
 
 /// What a copy of a sandbox has of its own.
@@ -104,6 +108,7 @@ impl SnapshotBuild {
             env: spec.env.clone(),
             user: spec.user.clone(),
             workdir: spec.workdir.clone(),
+            volumes: spec.volumes.clone(),
         }
     }
 
@@ -119,6 +124,7 @@ impl SnapshotBuild {
             user: self.user.clone(),
             workdir: self.workdir.clone(),
             origin: origin(self.checkpoint, self.kept),
+            volumes: self.volumes.clone(),
         }
     }
 }
@@ -140,6 +146,7 @@ impl From<&TemplateRecord> for Base {
             user: template.user.clone(),
             workdir: template.workdir.clone(),
             origin: Origin::Image,
+            volumes: Vec::new(),
         }
     }
 }

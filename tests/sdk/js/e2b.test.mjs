@@ -1,10 +1,10 @@
 // The published JavaScript SDK against a running appliance: each area once.
 //
-// Needs E2B_API_URL, E2B_SANDBOX_URL and E2B_API_KEY.
+// Needs E2B_API_URL, E2B_SANDBOX_URL, E2B_VOLUME_API_URL and E2B_API_KEY.
 
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
-import { CommandExitError, FileType, NotFoundError, Sandbox, TimeoutError } from 'e2b'
+import { CommandExitError, FileType, NotFoundError, Sandbox, TimeoutError, Volume } from 'e2b'
 
 let sandbox
 
@@ -84,4 +84,16 @@ test('a port of a sandbox answers, also one on its loopback only', async () => {
   const closed = await fetch(url, { headers: { ...headers, 'E2b-Sandbox-Port': '8081' } })
   assert.equal(closed.status, 502)
   assert.match((await closed.json()).message, /port is not open/)
+})
+
+test('a volume is in a sandbox and outlives it', async () => {
+  const volume = await Volume.create(`data-${process.pid}`)
+  const mounted = await Sandbox.create({ timeoutMs: 300_000, volumeMounts: { '/data': volume } })
+  await mounted.files.write('/data/kept', 'x')
+  const { volumeMounts } = await mounted.getInfo()
+  assert.deepEqual(volumeMounts, [{ name: volume.name, path: '/data' }])
+  await assert.rejects(Volume.destroy(volume.volumeId), /in use/)
+  await mounted.kill()
+  assert.equal(await volume.readFile('/kept'), 'x')
+  assert.equal(await Volume.destroy(volume.volumeId), true)
 })

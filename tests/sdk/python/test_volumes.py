@@ -11,8 +11,8 @@ import urllib.request
 import uuid
 
 import pytest
-from e2b import Volume
-from e2b.exceptions import NotFoundException, VolumeException
+from e2b import Sandbox, Volume
+from e2b.exceptions import NotFoundException, SandboxException, VolumeException
 from e2b.volume.types import VolumeFileType
 
 
@@ -89,3 +89,51 @@ def test_row_38_nothing_outside_is_reached(volume):
     for name in ("..", "..%2f..%2fetc", urllib.parse.quote("../" + other.volume_id, safe="")):
         assert answer(name, "/file", volume.token) in (401, 404)
     assert Volume.destroy(other.volume_id)
+
+
+def test_sandboxes_share_a_volume_which_outlives_them(volume):
+    volume.write_file("/greeting", "hello\n")
+    one = Sandbox.create(timeout=300, volume_mounts={"/data": volume})
+    two = Sandbox.create(timeout=300, volume_mounts={"/home/user/shared": volume.name})
+    assert one.commands.run("cat /data/greeting").stdout == "hello\n"
+    one.files.write("/data/of one", "1")
+    assert two.files.read("shared/of one") == "1"
+    two.commands.run("echo 2 > 'shared/of two'")
+    assert volume.read_file("/of two") == "2\n"
+    mounts = one.get_info().volume_mounts
+    assert mounts == [{"name": volume.name, "path": "/data"}]
+    with pytest.raises(VolumeException):
+        Volume.destroy(volume.volume_id)
+    assert two.kill()
+
+    counter = one.commands.run("n=0; while :; do n=$((n+1)); echo $n; sleep 0.1; done > /data/count", background=True)
+    one.pause()
+    with pytest.raises(VolumeException):
+        Volume.destroy(volume.volume_id)
+    volume.write_file("/meanwhile", "x")
+    one.connect(timeout=300)
+    before = int(one.commands.run("sleep 0.3; tail -n 1 /data/count").stdout)
+    assert int(one.commands.run("sleep 0.3; tail -n 1 /data/count").stdout) > before
+    assert one.files.read("/data/meanwhile") == "x"
+    assert one.commands.kill(counter.pid)
+
+    [copy] = one.fork()
+    copy.files.write("/data/of copy", "3")
+    assert one.files.read("/data/of copy") == "3"
+    snapshot = one.create_snapshot()
+    assert copy.kill() and one.kill()
+    later = Sandbox.create(snapshot.snapshot_id, timeout=300)
+    assert later.files.read("/data/of copy") == "3"
+    assert later.kill() and Sandbox.delete_snapshot(snapshot.snapshot_id)
+
+
+@pytest.mark.parametrize("path", ["data", "/", "/data/../proc", "/proc/x", "//data", "/dev/shm/x", "/.sandboxo/volumes", "/a/"])
+def test_row_38_mount_paths_are_checked(volume, path):
+    with pytest.raises(SandboxException, match=r"volumeMounts\[0\].path: "):
+        Sandbox.create(volume_mounts={path: volume})
+
+
+def test_only_volumes_of_the_team_are_mounted():
+    for name in ("none", "../x", "/etc"):
+        with pytest.raises(SandboxException, match=r"volumeMounts\[0\].name: volume '.*' not found"):
+            Sandbox.create(volume_mounts={"/data": name})

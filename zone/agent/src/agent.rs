@@ -17,6 +17,7 @@ use crate::{
     server::Tidy,
     trust,
     users::Directory,
+    volumes::Volumes,
 };
 
 const ROOT: &str = "/";
@@ -33,6 +34,7 @@ pub(crate) struct Agent {
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) meter: Meter,
     pub(crate) tidy: Arc<Tidy>,
+    pub(crate) volumes: Volumes,
 }
 
 impl Agent {
@@ -50,6 +52,7 @@ impl Agent {
             watchers,
             meter: Meter::default(),
             tidy: Arc::default(),
+            volumes: Volumes::default(),
         }))
     }
 

@@ -60,6 +60,20 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
                     }
                 });
             }
+            Incoming::Request(Request::Mount { paths }, reply) => {
+                reply.answer(&agent.volumes.mount(&paths));
+            }
+            Incoming::Request(Request::OpenInVolumes, reply) => {
+                let agent = agent.clone();
+                streams.spawn("open in volumes", |_stop| async move {
+                    // Some thousand calls of a kernel that is slow at them.
+                    let look = tokio::task::spawn_blocking(move || agent.volumes.in_use());
+                    reply.answer(&match look.await {
+                        Ok(open) => Response::OpenInVolumes(open),
+                        Err(panicked) => Response::Refused(panicked.to_string()),
+                    });
+                });
+            }
             Incoming::Request(Request::GoOn, reply) => {
                 agent.processes.quiet(false);
                 end.look_too(false);

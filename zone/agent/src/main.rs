@@ -26,6 +26,7 @@ mod server;
 mod sudo;
 mod trust;
 mod users;
+mod volumes;
 
 use std::{
     io::{self, Write},

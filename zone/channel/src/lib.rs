@@ -22,5 +22,5 @@ pub use frame::{DETACHED_MESSAGE, MAX_MESSAGE};
 pub use link::Closed;
 pub use mux::{MAX_STREAMS, WINDOW};
 pub use stream::Stream;
-pub use words::{Claim, Hello, Notice, Noticed, Refusal, Request, Response, Target};
+pub use words::{Claim, Hello, Notice, Noticed, OpenFile, Refusal, Request, Response, Target};
 pub use zone_end::{ChannelError, OpenError, ZoneEnd, attach};

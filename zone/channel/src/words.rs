@@ -60,6 +60,12 @@ pub enum Request {
     },
     /// There is no checkpoint after all.
     GoOn,
+    /// Before a claim: where the volumes appear that the zone has attached, by their numbers.
+    Mount {
+        paths: Vec<String>,
+    },
+    /// What of its volumes is in use.
+    OpenInVolumes,
     /// After a restore: whose sandbox it is now.
     Restored {
         claim: Claim,
@@ -78,7 +84,25 @@ pub enum Response {
     Notices(Vec<Notice>),
     Quiet,
     GoesOn,
+    Mounted,
+    /// Some of them may be: that is undone by the sandbox's end.
+    NotMounted {
+        path: String,
+        why: String,
+    },
+    OpenInVolumes(Vec<OpenFile>),
     Refused(String),
+}
+
+/// A file or directory of a volume, which somebody has open, runs or is in.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct OpenFile {
+    /// The volume's number.
+    pub volume: u32,
+    /// From the volume's root, without a slash before it.
+    pub path: String,
+    /// What has that name now, if anything, is another.
+    pub is_gone: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -38,8 +38,8 @@ pub use spec::{
 };
 pub use stream::ByteStream;
 pub use volume::{
-    Attributes, Content, EntryKind, NotAVolumePath, VolumeEntry, VolumeError, VolumeFileError,
-    VolumeFiles, VolumePath,
+    Attributes, Content, EntryKind, MountPath, NotAMountPath, NotAVolumePath, VolumeEntry,
+    VolumeError, VolumeFileError, VolumeFiles, VolumeMount, VolumePath,
 };
 pub use zone::{
     AGENT_PORT, Capacity, ConnectError, CreateError, ImageInfo, ImportError, Measured, PauseError,

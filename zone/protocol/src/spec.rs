@@ -6,7 +6,9 @@ use std::{collections::BTreeMap, net::Ipv4Addr};
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckpointId, HostName, ImageDigest, NamePattern, SandboxId, Secret, Timestamp};
+use crate::{
+    CheckpointId, HostName, ImageDigest, NamePattern, SandboxId, Secret, Timestamp, VolumeMount,
+};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxSpec {
@@ -30,6 +32,9 @@ pub struct SandboxSpec {
     pub on_deadline: OnDeadline,
     #[serde(default, skip_serializing_if = "Origin::is_default")]
     pub origin: Origin,
+    /// Of one that starts from a checkpoint: first those that were there, in the same order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeMount>,
 }
 
 /// What the zone does with a sandbox whose time is over.

@@ -3,9 +3,10 @@
 use std::{fmt, str::FromStr};
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use tokio::io::AsyncRead;
 
-use crate::Timestamp;
+use crate::{Timestamp, VolumeId};
 
 const MAX_PATH: usize = 4096;
 const MAX_NAME: usize = 255;
@@ -70,6 +71,93 @@ impl FromStr for VolumePath {
 impl fmt::Display for VolumePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "/{}", self.relative())
+    }
+}
+
+/// A volume in a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeMount {
+    pub volume: VolumeId,
+    /// As whoever asked for it calls it; of no meaning to the zone.
+    pub name: String,
+    pub path: MountPath,
+}
+
+/// Where a volume appears in a sandbox: absolute, and written in one way.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct MountPath(String);
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAMountPath {
+    #[error("is empty")]
+    Empty,
+    #[error("is not absolute")]
+    Relative,
+    #[error("has a '.' or '..' between two slashes, or a slash more than it needs")]
+    Unclean,
+    #[error("is the root, or lies in /dev, /proc, /sys or /.sandboxo")]
+    Reserved,
+    #[error("has more than {MAX_PATH} bytes, more than {MAX_NAME} between two slashes, or a NUL")]
+    TooLong,
+}
+
+/// What is the sandbox's own business, and not a folder of an image.
+const NO_PLACE: [&str; 4] = ["dev", "proc", "sys", ".sandboxo"];
+
+impl MountPath {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Not of itself.
+    pub fn is_below(&self, other: &Self) -> bool {
+        self.0.strip_prefix(&other.0).is_some_and(|rest| rest.starts_with('/'))
+    }
+}
+
+impl FromStr for MountPath {
+    type Err = NotAMountPath;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.is_empty() {
+            return Err(NotAMountPath::Empty);
+        }
+        let below = text.strip_prefix('/').ok_or(NotAMountPath::Relative)?;
+        let mut names = below.split('/');
+        if text.len() > MAX_PATH
+            || text.contains('\0')
+            || names.clone().any(|it| it.len() > MAX_NAME)
+        {
+            return Err(NotAMountPath::TooLong);
+        }
+        if below.is_empty() || names.clone().next().is_some_and(|top| NO_PLACE.contains(&top)) {
+            return Err(NotAMountPath::Reserved);
+        }
+        if names.any(|name| matches!(name, "" | "." | "..")) {
+            return Err(NotAMountPath::Unclean);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for MountPath {
+    type Error = NotAMountPath;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<MountPath> for String {
+    fn from(path: MountPath) -> Self {
+        path.0
+    }
+}
+
+impl fmt::Display for MountPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -191,6 +279,30 @@ pub trait VolumeFiles: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mount_paths_are_written_in_one_way() {
+        let long = format!("/{}", "n".repeat(256));
+        for (text, expected) in [
+            ("/data", None),
+            ("/home/user/my data", None),
+            ("/devices/.hidden", None),
+            ("", Some(NotAMountPath::Empty)),
+            ("data", Some(NotAMountPath::Relative)),
+            ("/", Some(NotAMountPath::Reserved)),
+            ("/dev", Some(NotAMountPath::Reserved)),
+            ("/proc/1", Some(NotAMountPath::Reserved)),
+            ("/.sandboxo/agent", Some(NotAMountPath::Reserved)),
+            ("/data/", Some(NotAMountPath::Unclean)),
+            ("//data", Some(NotAMountPath::Unclean)),
+            ("/data/../proc", Some(NotAMountPath::Unclean)),
+            ("/./data", Some(NotAMountPath::Unclean)),
+            ("/a\0b", Some(NotAMountPath::TooLong)),
+            (&long, Some(NotAMountPath::TooLong)),
+        ] {
+            assert_eq!(text.parse::<MountPath>().err(), expected, "{text:?}");
+        }
+    }
 
     #[test]
     fn paths_name_nothing_outside() {

@@ -141,6 +141,14 @@ pub enum CreateError {
     /// Made by another runtime than the zone has. The text says which.
     #[error("the checkpoint can't be restored here: {0}")]
     CheckpointUnusable(String),
+    #[error("the zone has no volume {0}")]
+    VolumeNotFound(VolumeId),
+    /// What the sandbox has at that path is no place for a volume.
+    #[error("a volume can't be mounted: {0}")]
+    NotMounted(String),
+    /// It stays as it is; a file of this name lets it go on.
+    #[error("a file in a volume that was open is not there any more: {0}")]
+    VolumeFileGone(String),
     #[error("the zone's limit of {limit} {what} is reached")]
     LimitReached { what: &'static str, limit: u64 },
     #[error("the zone's disk is full")]
@@ -169,6 +177,9 @@ pub enum PauseError {
     DiskFull { needed_mib: u64, free_mib: u64 },
     #[error("the agent does not answer")]
     AgentUnresponsive,
+    /// No checkpoint can keep it.
+    #[error("a deleted file of a volume is open: {0}")]
+    DeletedFileOpen(String),
     /// The sandbox ended of it, which is also told as an event.
     #[error("the checkpoint failed, and the sandbox ended")]
     Ended,

@@ -123,6 +123,7 @@ impl Blank {
     ) -> Result<Running, BringUpError> {
         let Self { mut holdings, process, channel, mut sentry } = self;
         holdings.write_boot_id(Some(from))?;
+        holdings.attach(&from.volumes).await?;
         let id = from.checkpoint.id;
         holdings
             .record(|slot| {

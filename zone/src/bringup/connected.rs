@@ -2,9 +2,9 @@
 
 use std::{os::fd::OwnedFd, sync::Arc};
 
-use sandboxo_channel::{ChannelError, Claim, Request, Response, ZoneEnd, attach};
+use sandboxo_channel::{ChannelError, Claim, OpenFile, Request, Response, ZoneEnd, attach};
 use sandboxo_crashpoint::{Point, crashpoint};
-use sandboxo_zone_protocol::Shape;
+use sandboxo_zone_protocol::{Shape, VolumeMount};
 use tokio::time::timeout;
 
 use super::{
@@ -78,8 +78,9 @@ impl Connected {
         &mut self,
         record: ClaimRecord,
         claim: Claim,
+        volumes: &[VolumeMount],
     ) -> Result<(), BringUpError> {
-        self.make_somebodys(record, claim, Request::Claim).await?;
+        self.make_somebodys(record, claim, volumes, Request::Claim).await?;
         crashpoint(Point::ClaimTold);
         Ok(())
     }
@@ -89,10 +90,11 @@ impl Connected {
         &mut self,
         record: ClaimRecord,
         claim: Claim,
+        volumes: &[VolumeMount],
         reboot: bool,
     ) -> Result<(), BringUpError> {
         let request = |claim| Request::Restored { claim, reboot };
-        self.make_somebodys(record, claim, request).await?;
+        self.make_somebodys(record, claim, volumes, request).await?;
         crashpoint(Point::RestoreTold);
         let told = |restored: RestoreRecord| RestoreRecord { told: true, ..restored };
         self.holdings
@@ -120,6 +122,7 @@ impl Connected {
         &mut self,
         record: ClaimRecord,
         mut claim: Claim,
+        volumes: &[VolumeMount],
         request: impl FnOnce(Claim) -> Request,
     ) -> Result<(), BringUpError> {
         self.refresh()?;
@@ -135,6 +138,9 @@ impl Connected {
                 lease.apply(&policy).await?;
             }
         }
+        if !volumes.is_empty() {
+            self.mount(volumes).await?;
+        }
         let group = &self.holdings.group;
         group.set_weight(Weight::Normal).map_err(BringUpError::at("set its share"))?;
         crashpoint(Point::ClaimRuled);
@@ -147,11 +153,36 @@ impl Connected {
         }
     }
 
+    async fn mount(&mut self, volumes: &[VolumeMount]) -> Result<(), BringUpError> {
+        let ids: Vec<_> = volumes.iter().map(|mount| mount.volume).collect();
+        self.holdings.attach(&ids).await?;
+        let paths = volumes.iter().map(|mount| mount.path.to_string()).collect();
+        match timeout(CLAIM_TIMEOUT, self.end.request(Request::Mount { paths })).await {
+            Ok(Ok(Response::Mounted)) => Ok(()),
+            Ok(Ok(Response::NotMounted { path, why })) => {
+                Err(BringUpError::NotMounted { path, why })
+            }
+            // Of a time before there were any.
+            Ok(Ok(_)) => Err(BringUpError::TakesNoVolumes),
+            Ok(Err(source)) => Err(self.agent_failed(source)),
+            Err(_late) => Err(BringUpError::TimedOut(CLAIM_TIMEOUT, self.holdings.said())),
+        }
+    }
+
     /// From here until it goes on, or another zone greets it, it starts no process.
     pub(crate) async fn quiesce(&self, end_processes: bool) -> Result<(), BringUpError> {
         let request = self.end.request(Request::Quiesce { end_processes });
         match timeout(QUIESCE_TIMEOUT, request).await {
             Ok(Ok(Response::Quiet)) => Ok(()),
+            Ok(Ok(other)) => Err(BringUpError::Refused(format!("it answered {other:?}"))),
+            Ok(Err(source)) => Err(self.agent_failed(source)),
+            Err(_late) => Err(BringUpError::TimedOut(QUIESCE_TIMEOUT, self.holdings.said())),
+        }
+    }
+
+    pub(crate) async fn open_in_volumes(&self) -> Result<Vec<OpenFile>, BringUpError> {
+        match timeout(QUIESCE_TIMEOUT, self.end.request(Request::OpenInVolumes)).await {
+            Ok(Ok(Response::OpenInVolumes(open))) => Ok(open),
             Ok(Ok(other)) => Err(BringUpError::Refused(format!("it answered {other:?}"))),
             Ok(Err(source)) => Err(self.agent_failed(source)),
             Err(_late) => Err(BringUpError::TimedOut(QUIESCE_TIMEOUT, self.holdings.said())),

@@ -29,6 +29,7 @@ fn description(n: u64, is_pause: bool) -> Description {
             },
             agent: "aa".into(),
         },
+        open_files: Vec::new(),
     }
 }
 

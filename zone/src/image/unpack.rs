@@ -19,7 +19,7 @@ use super::{
     storing,
 };
 use crate::{
-    bundle::{AGENT_PATH, BOOT_ID_PATH},
+    bundle::{AGENT_PATH, BOOT_ID_PATH, VOLUMES_PATH},
     fault::is_full,
 };
 
@@ -364,6 +364,7 @@ pub(super) fn make_places(root: &Root) -> Result<(), ImportError> {
             tmp.make_folder(name)?;
             tmp.set_mode(name, 0o1777)?;
         }
+        root.folder(Path::new(VOLUMES_PATH.trim_start_matches('/')))?;
         for file in [AGENT_PATH, BOOT_ID_PATH] {
             let file = Path::new(file.trim_start_matches('/'));
             let folder = root.folder(file.parent().unwrap_or_else(|| Path::new("")))?;

@@ -17,7 +17,7 @@ use super::{Life, Living, Over, PauseReply, Shared, Task, answer_pause};
 use crate::{
     bringup::{Blank, BringUpError, Restore, bring_back, make_blank},
     cgroup::Weight,
-    checkpoint::{Description, NoRoom, Room},
+    checkpoint::{Description, NoRoom, Room, VolumeFile},
     disk,
     fault::is_full,
     keeper::{CallError, Launch, Stdin},
@@ -48,7 +48,7 @@ enum Called {
 }
 
 impl Failed {
-    fn internal(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+    pub(super) fn internal(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Refused(PauseError::Internal(Box::new(error)))
     }
 }
@@ -132,11 +132,24 @@ impl Task {
             living.connected.go_on().await;
             return Err(Failed::Refused(PauseError::AgentUnresponsive));
         }
-        let saved = self.save(living, &runsc, &room, kept, is_pause).await;
+        let saved = match self.hold(living).await {
+            Ok(open_files) => self.save(living, &runsc, &room, kept, is_pause, open_files).await,
+            Err(why) => Err(why),
+        };
         if let Err(Failed::Refused(_)) = &saved {
+            if living.connected.holdings.slot.held {
+                self.let_go(living).await;
+            }
             living.connected.go_on().await;
         }
         saved
+    }
+
+    async fn let_go(&self, living: &mut Living) {
+        if let Err(error) = living.connected.holdings.let_go().await {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(sandbox.id = %self.id, error, "a sandbox is not let go on");
+        }
     }
 
     async fn save(
@@ -146,6 +159,7 @@ impl Task {
         room: &Room<'_>,
         kept: Kept,
         is_pause: bool,
+        open_files: Vec<VolumeFile>,
     ) -> Result<Description, Failed> {
         let host = self.shared.host.clone();
         let holdings = &mut living.connected.holdings;
@@ -171,6 +185,7 @@ impl Task {
             shape: holdings.slot.shape,
             boot_id: std::fs::read_to_string(paths.boot_id()).map_err(refused)?,
             programs: holdings.programs(),
+            open_files,
         };
         let image = host.checkpoints.begin(&description).map_err(refused)?;
         crashpoint(Point::CheckpointBegun);
@@ -220,6 +235,14 @@ impl Task {
             }
             Err(error) => Called::Failed(BringUpError::Keeper(error)),
         };
+        if living.connected.holdings.slot.held {
+            match &called {
+                // All is written; what stands still does not end by itself.
+                Called::Saved => living.connected.process.kill(),
+                // If it is to end of it, it does so now.
+                Called::Failed(_) | Called::Unknown(..) => self.let_go(living).await,
+            }
+        }
         let ends_within = match &called {
             Called::Saved | Called::Failed(_) => ENDS_WITHIN,
             Called::Unknown(_, within) => *within,
@@ -361,7 +384,8 @@ impl Task {
         blank: Option<Blank>,
     ) -> Result<(), BringUpError> {
         let host = &self.shared.host;
-        let from = Restore { checkpoint: description.clone(), reboot: false };
+        let volumes = living.claim.volumes.clone();
+        let from = Restore { checkpoint: description.clone(), reboot: false, volumes };
         let mut next = bring_back(host, description.shape, &from, blank, &self.kill.either).await?;
         next.resumed(living.claim.clone()).await?;
         let before = std::mem::replace(&mut living.connected, next);

@@ -7,6 +7,7 @@ mod freeze;
 mod images;
 mod killed;
 mod life;
+mod mounts;
 mod pause;
 mod pool;
 mod restart;

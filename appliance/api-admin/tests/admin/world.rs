@@ -124,6 +124,7 @@ impl World {
             internet: None,
             network: None,
             lifecycle: sandboxo_model::Lifecycle::default(),
+            volumes: Vec::new(),
             idempotency_key: None,
         };
         self.control.sandboxes.create(team, new).await

@@ -96,6 +96,7 @@ fn new_sandbox(
         metadata: body.metadata.unwrap_or_default(),
         internet: body.allow_internet_access,
         network,
+        volumes: body.volume_mounts.unwrap_or_default().into_iter().map(Into::into).collect(),
         idempotency_key,
     })
 }

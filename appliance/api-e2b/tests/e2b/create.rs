@@ -104,7 +104,14 @@ async fn each_bad_field_is_named() {
             r#"{"templateID":"base","network":{"egressProxy":{"address":"x"}}}"#,
             "network.egressProxy: not",
         ),
-        (r#"{"templateID":"base","volumeMounts":[{"name":"a","path":"/a"}]}"#, "volumeMounts: not"),
+        (
+            r#"{"templateID":"base","volumeMounts":[{"name":"a"}]}"#,
+            "volumeMounts[0]: missing field `path`",
+        ),
+        (
+            r#"{"templateID":"base","volumeMounts":[{"name":"a","path":"/a"}]}"#,
+            "volumeMounts[0].name: volume 'a' not found",
+        ),
         (r#"{"templateID":"base","iam":{"tokens":{"a":{"audience":"b"}}}}"#, "iam: not supported"),
     ] {
         let answer = world.ask("POST /v2/sandboxes", body).await;
@@ -132,6 +139,7 @@ async fn each_failure_has_its_own_answer() {
         (CreateError::LimitReached { what: "sandboxes", limit: 3 }, 429, "limit_reached"),
         (CreateError::DiskFull, 503, "disk_full"),
         (CreateError::TimedOut(std::time::Duration::from_secs(1)), 504, "start_timed_out"),
+        (CreateError::VolumeFileGone("/data/x".into()), 409, "volume_file_gone"),
         (runtime(), 500, "start_failed"),
     ] {
         world.zone.script(ScriptedCreate::Fail(failure));

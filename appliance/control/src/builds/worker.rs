@@ -135,6 +135,10 @@ impl Worker {
                         (Base { origin: origin(checkpoint, Kept::Files), ..base }, Some(hold))
                     }
                 };
+                if !base.volumes.is_empty() {
+                    let why = format!("template '{text}' has volumes, and none can be built of it");
+                    return Err(failed(StepName::Base, why));
+                }
                 base.resources = Resources { disk_mib: base.resources.disk_mib, ..asked };
                 let around = Surroundings {
                     env: base.env.clone(),
@@ -178,6 +182,7 @@ impl Worker {
             user: "user".into(),
             workdir: None,
             origin: Origin::Image,
+            volumes: Vec::new(),
         })
     }
 
@@ -238,6 +243,7 @@ impl Worker {
             internet: None,
             network: None,
             lifecycle: Lifecycle::default(),
+            volumes: Vec::new(),
             idempotency_key: None,
         };
         let made = new.record(Birth {
@@ -247,6 +253,7 @@ impl Worker {
             zone: info.name,
             agent_token: tokens::token(&*context.random),
             traffic_token: tokens::token(&*context.random),
+            volumes: Vec::new(),
             now: context.now(),
             budget: context.config.create_budget,
         });
@@ -359,6 +366,7 @@ impl Inside<'_> {
                     error @ (CheckpointError::Busy
                     | CheckpointError::DiskFull
                     | CheckpointError::AgentUnresponsive
+                    | CheckpointError::DeletedFileOpen(_)
                     | CheckpointError::TimedOut
                     | CheckpointError::Failed
                     | CheckpointError::ZoneUnavailable) => {

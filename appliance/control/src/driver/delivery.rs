@@ -76,6 +76,9 @@ async fn ask(zone: Arc<dyn Zone>, spec: SandboxSpec) -> Delivered {
                 return Delivered::Refused(StartFailure::LimitReached { what: what.into(), limit });
             }
             CreateError::DiskFull => StartFailure::DiskFull,
+            CreateError::VolumeNotFound(_) => StartFailure::VolumeLost,
+            CreateError::NotMounted(ref why) => StartFailure::NotMounted(why.clone()),
+            CreateError::VolumeFileGone(ref path) => StartFailure::VolumeFileGone(path.clone()),
             CreateError::TimedOut(_) => StartFailure::TimedOut,
             CreateError::Runtime(_) => StartFailure::Runtime,
         };

@@ -27,13 +27,14 @@ pub(super) struct Pausing {
 pub(crate) type PauseOutcome = Result<Arc<SandboxRecord>, Unpaused>;
 
 /// Why not, for each of those that wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unpaused {
     NotFound,
     AlreadyPaused,
     Busy,
     DiskFull,
     AgentUnresponsive,
+    DeletedFileOpen(String),
     /// The sandbox ended of it.
     Ended,
     TimedOut,
@@ -103,7 +104,7 @@ impl Driver {
             // It has ended, or is paused already: its hello tells which.
             Err(Unpaused::NotFound) => self.context.nudge_zone.notify_one(),
             Err(refusal) => {
-                self.pausing.refusal = Some(refusal);
+                self.pausing.refusal = Some(refusal.clone());
                 let record = self.live.record();
                 let overdue = matches!(
                     record.phase,
@@ -144,7 +145,7 @@ impl Driver {
         let outcome = match record.phase {
             Phase::Pausing { .. } => return,
             Phase::Paused { .. } | Phase::Resuming { .. } => Ok(record),
-            Phase::Running { .. } => Err(self.pausing.refusal.unwrap_or(Unpaused::Failed)),
+            Phase::Running { .. } => Err(self.pausing.refusal.clone().unwrap_or(Unpaused::Failed)),
             Phase::Starting { .. } | Phase::Killing { .. } | Phase::Dead { .. } => {
                 Err(Unpaused::Ended)
             }
@@ -175,6 +176,7 @@ pub(crate) async fn ask<F: Future<Output = Result<Checkpoint, PauseError>>>(
                 PauseError::NotFound
                 | PauseError::DiskFull { .. }
                 | PauseError::AgentUnresponsive
+                | PauseError::DeletedFileOpen(_)
                 | PauseError::Ended
                 | PauseError::Internal(_) => None,
             };
@@ -202,6 +204,7 @@ impl From<PauseError> for Unpaused {
             PauseError::Busy => Self::Busy,
             PauseError::DiskFull { .. } => Self::DiskFull,
             PauseError::AgentUnresponsive => Self::AgentUnresponsive,
+            PauseError::DeletedFileOpen(path) => Self::DeletedFileOpen(path),
             PauseError::Ended => Self::Ended,
             PauseError::Unavailable => Self::ZoneUnavailable,
             PauseError::Internal(_) => Self::Failed,

@@ -34,6 +34,8 @@ pub enum CheckpointError {
     DiskFull,
     #[error("the sandbox does not answer, and goes on")]
     AgentUnresponsive,
+    #[error("the sandbox has a file of a volume open that is deleted: '{0}'")]
+    DeletedFileOpen(String),
     #[error("the sandbox ended of it")]
     Ended,
     #[error("the sandbox's state was not saved in time")]
@@ -104,6 +106,7 @@ impl Sandboxes {
             Unpaused::Busy => CheckpointError::Busy,
             Unpaused::DiskFull => CheckpointError::DiskFull,
             Unpaused::AgentUnresponsive => CheckpointError::AgentUnresponsive,
+            Unpaused::DeletedFileOpen(path) => CheckpointError::DeletedFileOpen(path),
             Unpaused::Ended => CheckpointError::Ended,
             Unpaused::TimedOut => {
                 context.checkpoints.has_leftovers();

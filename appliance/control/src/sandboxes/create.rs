@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use sandboxo_model::{
-    self as model, Base, DeathReason, IdempotencyRecord, KillCause, NewSandbox, Phase, PhaseKind,
-    SandboxRecord, StartFailure, TemplateRecord, rules,
+    self as model, Base, DeathReason, IdempotencyRecord, InvalidMount, InvalidMounts, KillCause,
+    NewSandbox, Phase, PhaseKind, SandboxRecord, StartFailure, TemplateRecord, VolumePhase,
+    VolumeRecord, decide::mounts::mounts, rules,
 };
 use sandboxo_store::Read as _;
 use sandboxo_zone_protocol::{SandboxId, TeamId, TemplateId};
@@ -25,6 +26,8 @@ pub(crate) struct Birth {
     template: Option<TemplateId>,
     /// Until the record says it.
     hold: Option<Hold>,
+    /// It has volumes, and they have to be there.
+    mounts: bool,
     idempotency: Option<IdempotencyRecord>,
     /// Told instead of a birth, when the key has been used.
     repeat: oneshot::Sender<IdempotencyRecord>,
@@ -34,7 +37,7 @@ impl Birth {
     /// Only the store can refuse it: no key that may be used up, nothing that may be gone but the
     /// template itself.
     pub(crate) fn is_certain(&self) -> bool {
-        self.hold.is_none() && self.idempotency.is_none()
+        self.hold.is_none() && self.idempotency.is_none() && !self.mounts
     }
 
     /// Everything or nothing.
@@ -43,7 +46,7 @@ impl Birth {
         context: &Context,
         record: &Arc<SandboxRecord>,
     ) -> Result<Option<Hold>, CreateError> {
-        let Self { template, hold, idempotency, repeat } = self;
+        let Self { template, hold, mounts: _, idempotency, repeat } = self;
         let now = context.now();
         let record = Arc::clone(record);
         let used = context.store.write(move |tx| {
@@ -59,6 +62,13 @@ impl Birth {
                 && tx.get::<TemplateRecord>(&template)?.is_none()
             {
                 return Err(CreateError::TemplateNotFound(template.to_string()));
+            }
+            for (at, mount) in record.spec.volumes.iter().enumerate() {
+                let volume = tx.get::<VolumeRecord>(&mount.volume)?;
+                if volume.is_none_or(|volume| volume.phase != VolumePhase::Ready) {
+                    let gone = InvalidMount::NoVolume { at, name: mount.name.clone() };
+                    return Err(CreateError::Mounts(InvalidMounts(vec![gone])));
+                }
             }
             tx.put_sandbox(&record);
             Ok(None)
@@ -100,6 +110,8 @@ impl Sandboxes {
                 (None, base, Some(hold))
             }
         };
+        let find = |name: &str| context.accounts.volume(team, name);
+        let volumes = mounts(&new.volumes, &base.volumes, find).map_err(CreateError::Mounts)?;
         let _permit = self.permit()?;
         let now = context.now();
         let info = context.zone.info();
@@ -119,13 +131,15 @@ impl Sandboxes {
             zone: info.name,
             agent_token: tokens::token(&*context.random),
             traffic_token: tokens::token(&*context.random),
+            volumes,
             now,
             budget: context.config.create_budget,
         })?;
 
         let (reply, born) = oneshot::channel();
         let (repeat, used) = oneshot::channel();
-        let birth = Birth { template, hold, idempotency, repeat };
+        let mounts = !record.spec.volumes.is_empty();
+        let birth = Birth { template, hold, mounts, idempotency, repeat };
         Driver::begin(context, Arc::new(record), birth, reply);
         match born.await {
             Ok(Ok(live)) => started(context, &live).await,
@@ -150,7 +164,8 @@ impl Sandboxes {
         let _permit = self.permit()?;
         let (reply, born) = oneshot::channel();
         let (repeat, _never) = oneshot::channel();
-        let birth = Birth { template: None, hold, idempotency: None, repeat };
+        let mounts = !record.spec.volumes.is_empty();
+        let birth = Birth { template: None, hold, mounts, idempotency: None, repeat };
         Driver::begin(&self.context, Arc::new(record), birth, reply);
         let live = born.await.unwrap_or(Err(CreateError::ZoneUnavailable))?;
         started(&self.context, &live).await
@@ -208,9 +223,12 @@ async fn started(context: &Context, live: &Live) -> Result<Arc<SandboxRecord>, C
 fn outcome(record: &SandboxRecord) -> Option<Result<(), CreateError>> {
     let failed = |failure: &StartFailure| match failure {
         // A template without its image is ours to repair.
-        StartFailure::ImageNotFound | StartFailure::CheckpointLost | StartFailure::Runtime => {
-            CreateError::Failed
-        }
+        StartFailure::ImageNotFound
+        | StartFailure::CheckpointLost
+        | StartFailure::VolumeLost
+        | StartFailure::Runtime => CreateError::Failed,
+        StartFailure::NotMounted(why) => CreateError::NotMounted(why.clone()),
+        StartFailure::VolumeFileGone(path) => CreateError::VolumeFileGone(path.clone()),
         StartFailure::CheckpointUnusable(why) => CreateError::CheckpointUnusable(why.clone()),
         StartFailure::LimitReached { what, limit } => {
             CreateError::LimitReached { what: what.to_string(), limit: *limit }

@@ -22,6 +22,8 @@ pub enum PauseError {
     DiskFull,
     #[error("the sandbox does not answer, and goes on")]
     AgentUnresponsive,
+    #[error("the sandbox has a file of a volume open that is deleted: '{0}'")]
+    DeletedFileOpen(String),
     #[error("the sandbox ended while it was paused")]
     Ended,
     /// It may be paused yet.
@@ -63,6 +65,7 @@ impl Sandboxes {
             Unpaused::Busy => PauseError::Busy,
             Unpaused::DiskFull => PauseError::DiskFull,
             Unpaused::AgentUnresponsive => PauseError::AgentUnresponsive,
+            Unpaused::DeletedFileOpen(path) => PauseError::DeletedFileOpen(path),
             Unpaused::Ended => PauseError::Ended,
             Unpaused::TimedOut => PauseError::TimedOut,
             Unpaused::Failed => PauseError::Failed,

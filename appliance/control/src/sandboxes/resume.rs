@@ -31,6 +31,9 @@ pub enum ResumeError {
     CheckpointLost,
     #[error("the sandbox can't go on here: {0}")]
     CheckpointUnusable(String),
+    /// It is paused as before, and goes on once a file of this name is there.
+    #[error("the sandbox had '{0}' open in a volume, and it is gone")]
+    VolumeFileGone(String),
     #[error("the sandbox was killed while it was resumed")]
     Killed,
     /// It is paused as before.
@@ -131,11 +134,15 @@ fn error(id: SandboxId, refusal: Unresumed) -> ResumeError {
             ResumeError::LimitReached { what: what.into_owned(), limit }
         }
         Unresumed::Failed(StartFailure::DiskFull) => ResumeError::DiskFull,
+        Unresumed::Failed(StartFailure::VolumeFileGone(path)) => ResumeError::VolumeFileGone(path),
         Unresumed::Failed(StartFailure::TimedOut) => ResumeError::TimedOut,
         Unresumed::Failed(StartFailure::Unavailable) => ResumeError::ZoneUnavailable,
-        Unresumed::Failed(StartFailure::ImageNotFound | StartFailure::Runtime) => {
-            ResumeError::Failed
-        }
+        Unresumed::Failed(
+            StartFailure::ImageNotFound
+            | StartFailure::VolumeLost
+            | StartFailure::NotMounted(_)
+            | StartFailure::Runtime,
+        ) => ResumeError::Failed,
     }
 }
 

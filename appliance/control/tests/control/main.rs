@@ -12,6 +12,7 @@ mod full;
 mod images;
 mod kill;
 mod list;
+mod mounts;
 mod notices;
 mod pause;
 mod restart;

@@ -141,6 +141,7 @@ pub(crate) fn new() -> NewSandbox {
         internet: None,
         network: None,
         lifecycle: sandboxo_model::Lifecycle::default(),
+        volumes: Vec::new(),
         idempotency_key: None,
     }
 }

@@ -94,6 +94,7 @@ fn failure(id: SandboxId, error: &ResumeError) -> Failure {
         ResumeError::Invalid(_)
         | ResumeError::AlreadyRunning(_)
         | ResumeError::CheckpointUnusable(_)
+        | ResumeError::VolumeFileGone(_)
         | ResumeError::Failed
         | ResumeError::Store(_) => {
             tracing::error!(

@@ -224,6 +224,7 @@ fn new(network: NetworkAsked) -> NewSandbox {
         internet: None,
         network: Some(network),
         lifecycle: Lifecycle::default(),
+        volumes: Vec::new(),
         idempotency_key: None,
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 use sandboxo_model::{Ingress, NetworkAsked, Phase, SandboxRecord, TemplateUse};
 use sandboxo_zone_protocol::{
     ImageDigest, NetworkMode, NetworkPolicy, SandboxId, SandboxSpec, Secret, TeamId, TemplateId,
-    Timestamp,
+    Timestamp, VolumeMount,
 };
 
 use crate::Record;
@@ -30,6 +30,14 @@ pub(crate) fn template() -> TemplateId {
 
 pub(crate) fn sandbox() -> SandboxId {
     "sbx_loc_0123456789abcdefgk7q".parse().unwrap()
+}
+
+pub(crate) fn mount() -> VolumeMount {
+    VolumeMount {
+        volume: "vol_loc_0123456789abcdefgk7q".parse().unwrap(),
+        name: "my-data".into(),
+        path: "/data".parse().unwrap(),
+    }
 }
 
 pub(crate) fn sandbox_record() -> SandboxRecord {
@@ -59,6 +67,7 @@ pub(crate) fn sandbox_record() -> SandboxRecord {
             deadline: time(),
             on_deadline: sandboxo_zone_protocol::OnDeadline::Kill,
             origin: sandboxo_zone_protocol::Origin::Image,
+            volumes: vec![],
         },
         timeout: Duration::from_mins(5),
         metadata: BTreeMap::from([("k".into(), "v".into())]),

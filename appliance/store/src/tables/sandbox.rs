@@ -10,7 +10,7 @@ use sandboxo_model::{HostRule, Ingress, NetworkAsked, Phase, SandboxRecord, Temp
 use sandboxo_zone_protocol::{
     CheckpointId, HostName, ImageDigest, Kept, NamePattern, NetworkMode, NetworkPolicy, OnDeadline,
     Origin, Platform, Resources, SandboxId, SandboxSpec, Secret, SetHeader, TeamId, TemplateId,
-    Timestamp, ZoneName,
+    Timestamp, VolumeId, VolumeMount, ZoneName,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,8 @@ struct RowV1 {
     pause_at_deadline: Option<KeptRow>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     origin: Option<OriginRow>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    volumes: Vec<MountRow>,
     timeout: Duration,
     metadata: BTreeMap<String, String>,
     internet: Option<bool>,
@@ -62,6 +64,27 @@ struct RowV1 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
 fn is_false(flag: &bool) -> bool {
     !flag
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct MountRow {
+    volume: VolumeId,
+    name: String,
+    path: String,
+}
+
+impl From<VolumeMount> for MountRow {
+    fn from(VolumeMount { volume, name, path }: VolumeMount) -> Self {
+        Self { volume, name, path: path.into() }
+    }
+}
+
+pub(super) fn mounts(rows: Vec<MountRow>) -> Result<Vec<VolumeMount>, DecodeError> {
+    let mount = |MountRow { volume, name, path }: MountRow| {
+        let path = path.parse().map_err(|_bad| DecodeError::Value(format!("path {path:?}")))?;
+        Ok(VolumeMount { volume, name, path })
+    };
+    rows.into_iter().map(mount).collect()
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -156,6 +179,7 @@ impl Record for SandboxRecord {
                     deadline,
                     on_deadline,
                     origin,
+                    volumes,
                 },
             timeout,
             metadata,
@@ -196,6 +220,7 @@ impl Record for SandboxRecord {
                     Some(OriginRow { checkpoint, reboot })
                 }
             },
+            volumes: volumes.into_iter().map(MountRow::from).collect(),
             timeout,
             metadata,
             internet,
@@ -232,6 +257,7 @@ impl Record for SandboxRecord {
             deadline,
             pause_at_deadline,
             origin,
+            volumes,
             timeout,
             metadata,
             internet,
@@ -266,6 +292,7 @@ impl Record for SandboxRecord {
                     id: row.checkpoint,
                     reboot: row.reboot,
                 }),
+                volumes: mounts(volumes)?,
             },
             timeout,
             metadata,
@@ -589,6 +616,7 @@ mod tests {
                     headers: [("a.example.com".parse().unwrap(), vec![header])].into(),
                     ..plain.spec.network.clone()
                 },
+                volumes: vec![golden::mount()],
                 ..plain.spec.clone()
             },
             auto_resume: true,
@@ -598,7 +626,7 @@ mod tests {
         let head = HEAD
             .replace(
                 r#","timeout":"#,
-                r#","pause_at_deadline":"files","origin":{"checkpoint":"0123456789abcdefghjk","reboot":true},"timeout":"#,
+                r#","pause_at_deadline":"files","origin":{"checkpoint":"0123456789abcdefghjk","reboot":true},"volumes":[{"volume":"vol_loc_0123456789abcdefgk7q","name":"my-data","path":"/data"}],"timeout":"#,
             )
             .replace(
                 r#","agent_token":"#,

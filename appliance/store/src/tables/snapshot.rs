@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Plain, Record,
-    sandbox::{KeptRow, NetworkModeRow, PlatformRow, ResourcesRow},
+    sandbox::{KeptRow, MountRow, NetworkModeRow, PlatformRow, ResourcesRow, mounts},
 };
 use crate::{DecodeError, codec, schema::Table};
 
@@ -42,6 +42,8 @@ struct BuildRow {
     env: BTreeMap<String, String>,
     user: String,
     workdir: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    volumes: Vec<MountRow>,
 }
 
 impl Plain for SnapshotRecord {}
@@ -84,7 +86,10 @@ impl Record for SnapshotRecord {
             team,
             public,
             name: name.map(parse).transpose()?,
-            builds: builds.into_iter().map(|(tag, build)| (tag, build.into())).collect(),
+            builds: builds
+                .into_iter()
+                .map(|(tag, build)| Ok((tag, build.try_into()?)))
+                .collect::<Result<_, DecodeError>>()?,
             created_at,
         })
     }
@@ -105,6 +110,7 @@ impl From<SnapshotBuild> for BuildRow {
             env,
             user,
             workdir,
+            volumes,
         } = build;
         Self {
             id,
@@ -119,12 +125,15 @@ impl From<SnapshotBuild> for BuildRow {
             env,
             user,
             workdir,
+            volumes: volumes.into_iter().map(MountRow::from).collect(),
         }
     }
 }
 
-impl From<BuildRow> for SnapshotBuild {
-    fn from(row: BuildRow) -> Self {
+impl TryFrom<BuildRow> for SnapshotBuild {
+    type Error = DecodeError;
+
+    fn try_from(row: BuildRow) -> Result<Self, DecodeError> {
         let BuildRow {
             id,
             at,
@@ -138,8 +147,9 @@ impl From<BuildRow> for SnapshotBuild {
             env,
             user,
             workdir,
+            volumes,
         } = row;
-        Self {
+        Ok(Self {
             id,
             at,
             sandbox,
@@ -152,7 +162,8 @@ impl From<BuildRow> for SnapshotBuild {
             env,
             user,
             workdir,
-        }
+            volumes: mounts(volumes)?,
+        })
     }
 }
 
@@ -177,6 +188,7 @@ mod tests {
             env: [("A".into(), "b".into())].into(),
             user: "user".into(),
             workdir: None,
+            volumes: vec![],
         }
     }
 
@@ -217,6 +229,7 @@ mod tests {
             platform: Platform::Systrap,
             mode: NetworkMode::None,
             workdir: Some("/code".into()),
+            volumes: vec![golden::mount()],
             ..build()
         };
         let record = SnapshotRecord {

@@ -43,6 +43,7 @@ fn sandbox(random: &SeededRandom, phase: Phase) -> SandboxRecord {
             deadline: at(100),
             on_deadline: sandboxo_zone_protocol::OnDeadline::Kill,
             origin: sandboxo_zone_protocol::Origin::Image,
+            volumes: vec![],
         },
         timeout: Duration::from_secs(99),
         metadata: [].into(),
@@ -350,9 +351,11 @@ async fn a_new_sandbox_goes_round() {
         internet: Some(false),
         network: None,
         lifecycle: sandboxo_model::Lifecycle::default(),
+        volumes: vec![],
         idempotency_key: None,
     }
     .record(sandboxo_model::Birth {
+        volumes: vec![],
         id: sandbox(&random, dead(at(1))).id,
         team: template.team,
         base: (&template).into(),

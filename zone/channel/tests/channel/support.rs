@@ -75,6 +75,8 @@ async fn run(mut end: AgentEnd, seen: mpsc::UnboundedSender<Seen>) {
                     Request::Notices => reply.answer(&Response::Notices(Vec::new())),
                     Request::Quiesce { .. } => reply.answer(&Response::Quiet),
                     Request::GoOn => reply.answer(&Response::GoesOn),
+                    Request::Mount { .. } => reply.answer(&Response::Mounted),
+                    Request::OpenInVolumes => reply.answer(&Response::OpenInVolumes(Vec::new())),
                     Request::Claim(claim) | Request::Restored { claim, .. } => {
                         claimed = Some(claim.sandbox_id.clone());
                         reply.answer(&Response::Claimed);

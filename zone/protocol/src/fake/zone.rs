@@ -493,6 +493,10 @@ impl Zone for FakeZone {
             if !state.images.contains(&spec.image) {
                 return Err(CreateError::ImageNotFound(spec.image));
             }
+            let mut volumes = spec.volumes.iter().map(|mount| mount.volume);
+            if let Some(none) = volumes.find(|volume| !state.volumes.contains(volume)) {
+                return Err(CreateError::VolumeNotFound(none));
+            }
             state.starting.insert(id);
             Ok(Ok(state.script.pop_front()))
         });

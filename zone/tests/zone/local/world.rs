@@ -323,6 +323,7 @@ pub(crate) fn spec(image: ImageDigest) -> SandboxSpec {
         deadline: SystemClock.now() + Duration::from_mins(10),
         on_deadline: sandboxo_zone_protocol::OnDeadline::Kill,
         origin: sandboxo_zone_protocol::Origin::Image,
+        volumes: Vec::new(),
     }
 }
 

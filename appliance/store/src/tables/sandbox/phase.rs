@@ -85,6 +85,9 @@ pub(super) enum FailureRow {
     CheckpointUnusable(String),
     LimitReached { what: String, limit: u64 },
     DiskFull,
+    VolumeLost,
+    NotMounted(String),
+    VolumeFileGone(String),
     TimedOut,
     Runtime,
     Unavailable,
@@ -214,6 +217,9 @@ impl From<StartFailure> for FailureRow {
                 Self::LimitReached { what: what.into_owned(), limit }
             }
             StartFailure::DiskFull => Self::DiskFull,
+            StartFailure::VolumeLost => Self::VolumeLost,
+            StartFailure::NotMounted(why) => Self::NotMounted(why),
+            StartFailure::VolumeFileGone(path) => Self::VolumeFileGone(path),
             StartFailure::TimedOut => Self::TimedOut,
             StartFailure::Runtime => Self::Runtime,
             StartFailure::Unavailable => Self::Unavailable,
@@ -231,6 +237,9 @@ impl From<FailureRow> for StartFailure {
                 Self::LimitReached { what: Cow::Owned(what), limit }
             }
             FailureRow::DiskFull => Self::DiskFull,
+            FailureRow::VolumeLost => Self::VolumeLost,
+            FailureRow::NotMounted(why) => Self::NotMounted(why),
+            FailureRow::VolumeFileGone(path) => Self::VolumeFileGone(path),
             FailureRow::TimedOut => Self::TimedOut,
             FailureRow::Runtime => Self::Runtime,
             FailureRow::Unavailable => Self::Unavailable,
