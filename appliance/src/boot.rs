@@ -113,6 +113,7 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<Started> {
         uploads_reserve: config.limits.disk_reserve_mib << 20,
         volume_mib: config.limits.volume_mib,
         volume_key: state.secret_or_new("volume-key", &*random)?,
+        secrets_key: state.secret_or_new("secrets-key", &*random)?,
         ..ControlConfig::default()
     };
     let control = Control::start(

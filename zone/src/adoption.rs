@@ -264,8 +264,11 @@ async fn reach(
         match host.network.adopt(record).await {
             Ok(lease) => {
                 let claim = holdings.slot.claim.as_ref();
-                let recalled = match claim.map(|claim| &claim.network) {
-                    Some(policy) => lease.recall(policy).await,
+                let recalled = match claim {
+                    Some(claim) => {
+                        lease.belongs_to(claim.id);
+                        lease.recall(&claim.network).await
+                    }
                     None => Ok(()),
                 };
                 if let Err(error) = recalled {

@@ -184,7 +184,7 @@ impl Holdings {
 
     fn remove(&mut self) -> tokio::sync::oneshot::Receiver<()> {
         self.left = true;
-        let network = self.lease.take().map(NetworkRemains::Lease);
+        let network = self.lease.take().map(|lease| NetworkRemains::Lease(Box::new(lease)));
         self.host.janitor.remove(Remains { container: self.slot.container, network })
     }
 

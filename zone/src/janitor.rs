@@ -33,7 +33,7 @@ pub(crate) struct Remains {
 }
 
 pub(crate) enum NetworkRemains {
-    Lease(Lease),
+    Lease(Box<Lease>),
     /// Of an earlier process.
     Record(LeaseRecord),
 }

@@ -16,7 +16,7 @@ use sandboxo_tasks::{Tasks, every};
 use sandboxo_zone_protocol::{
     AGENT_PORT, ByteStream, Capacity, Checkpoint, CheckpointId, Clock, ConnectError, CreateError,
     ImageDigest, ImageInfo, ImportError, Kept, Measured, NetworkPolicy, Notice, Origin, PauseError,
-    Pull, PullError, Pulled, Random, SandboxId, SandboxSpec, Shape, Started, Timestamp,
+    Pull, PullError, Pulled, Random, SandboxId, SandboxSpec, Shape, Started, Timestamp, Vault,
     VolumeError, VolumeFiles, VolumeId, Zone, ZoneError, ZoneEvent, ZoneInfo,
 };
 use tokio::{
@@ -293,6 +293,10 @@ impl LocalZone {
 impl Zone for LocalZone {
     fn info(&self) -> ZoneInfo {
         ZoneInfo { name: self.config.name.clone(), region: self.config.region }
+    }
+
+    fn use_vault(&self, vault: Arc<dyn Vault>) {
+        self.shared.host.network.use_vault(vault);
     }
 
     async fn create(&self, spec: SandboxSpec) -> Result<Started, CreateError> {

@@ -33,7 +33,7 @@ use sandboxo_egress::{
     proxy::{Interception, NewSocket, Proxy},
 };
 use sandboxo_tasks::{Stop, Tasks, every};
-use sandboxo_zone_protocol::{Random, SystemRandom};
+use sandboxo_zone_protocol::{Random, SystemRandom, Vault};
 use tokio::sync::Notify;
 
 use self::{book::Book, host::Host, netlink::Changes, plan::Plan, worker::Worker};
@@ -239,6 +239,11 @@ impl Network {
             |stop| async move { watcher.watch(changes, stop).await },
         );
         Ok(network)
+    }
+
+    /// Whom secrets in rules are asked for.
+    pub fn use_vault(&self, vault: Arc<dyn Vault>) {
+        self.inner.guests.use_vault(vault);
     }
 
     /// From the pool at once, or as soon as one is made.

@@ -69,6 +69,7 @@ impl From<Invalid> for AdminError {
             Field::Template => "name",
             Field::Timeout => "timeout",
             Field::Metadata => "metadata",
+            Field::Value => "value",
             Field::Env => "env",
             Field::Network => "network",
             Field::MaskRequestHost => "mask_request_host",

@@ -25,7 +25,7 @@ impl<T: DeserializeOwned> FromRequest<Surface> for Body<T> {
 
 fn unread(rejection: &BytesRejection) -> ApiError {
     match rejection.status().as_u16() {
-        413 => ApiError::TooLarge("the body is larger than 1 MiB".into()),
+        413 => ApiError::TooLarge("the body is larger than this route takes".into()),
         _ => ApiError::Invalid(format!("the body can't be read: {}", rejection.body_text())),
     }
 }

@@ -10,8 +10,8 @@ use axum::{
 use sandboxo_control::{
     BuildStatusError, CheckpointError, CreateError, CreateVolumeError, DeleteSnapshotError,
     DeleteTemplateError, DeleteVolumeError, ForkError, HistoryError, KillError, ListError,
-    NetworkError, PauseError, PublishError, RequestBuildError, ResumeError, SnapshotError,
-    StartBuildError, TagError, TimeoutError, UploadError,
+    NetworkError, PauseError, PublishError, RequestBuildError, ResumeError, SecretError,
+    SnapshotError, StartBuildError, TagError, TimeoutError, UploadError,
 };
 use sandboxo_model::{Field, Invalid};
 use serde::Serialize;
@@ -156,6 +156,7 @@ fn name(field: Field) -> &'static str {
         Field::Template => "templateID",
         Field::Timeout => "timeout",
         Field::Metadata => "metadata",
+        Field::Value => "value",
         Field::Env => "envVars",
         Field::Network => "network",
         Field::MaskRequestHost => "network.maskRequestHost",
@@ -233,6 +234,23 @@ impl From<DeleteVolumeError> for ApiError {
             DeleteVolumeError::Failed => Self::Failed { message, error_code: "volume_failed" },
             DeleteVolumeError::DiskFull => Self::Unable { message, error_code: "disk_full" },
             DeleteVolumeError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<SecretError> for ApiError {
+    fn from(error: SecretError) -> Self {
+        let message = error.to_string();
+        match error {
+            SecretError::Name(_) => Self::Invalid(format!("name: {message}")),
+            SecretError::Invalid(invalid) => invalid.into(),
+            SecretError::TooMany => Self::Invalid(message),
+            SecretError::NameTaken(_) => {
+                Self::Conflict { message, error_code: Some("secret_exists") }
+            }
+            SecretError::NotFound(_) => Self::NotFound(message),
+            SecretError::DiskFull => Self::Unable { message, error_code: "disk_full" },
+            SecretError::Store(source) => Self::Internal(source.into()),
         }
     }
 }

@@ -14,6 +14,7 @@ mod limiter;
 mod openapi;
 mod query;
 mod sandboxes;
+mod secrets;
 mod snapshots;
 mod templates;
 mod view;
@@ -54,6 +55,7 @@ pub fn router(control: Control, domain: Option<String>, rates: RateLimits) -> Ro
         .merge(snapshots::router())
         .merge(volumes::router())
         .merge(volume_content::router())
+        .merge(secrets::router())
         .merge(absent::router())
         .merge(openapi::router())
         .route_layer(middleware::from_fn_with_state(surface.clone(), limiter::limit))

@@ -65,10 +65,12 @@ impl Limiter {
 /// The rate of the group that a route is in; most are in none.
 fn rate(limits: &RateLimits, method: &Method, route: &str) -> Option<NonZeroU32> {
     match (method.as_str(), route) {
-        ("GET", "/sandboxes" | "/v2/sandboxes" | "/templates" | "/v2/templates" | "/snapshots") => {
-            limits.list
-        }
-        ("DELETE", "/sandboxes/{id}" | "/templates/{id}") => limits.delete,
+        (
+            "GET",
+            "/sandboxes" | "/v2/sandboxes" | "/templates" | "/v2/templates" | "/snapshots"
+            | "/secrets",
+        ) => limits.list,
+        ("DELETE", "/sandboxes/{id}" | "/templates/{id}" | "/secrets/{secret}") => limits.delete,
         _ => None,
     }
 }

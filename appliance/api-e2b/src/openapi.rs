@@ -95,6 +95,7 @@ mod tests {
             "builds.rs",
             "snapshots.rs",
             "volumes.rs",
+            "secrets.rs",
             "volume_content.rs",
         ];
         assert_eq!(written(&document), served(&files), "openapi.json and the routers differ");

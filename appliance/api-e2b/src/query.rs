@@ -94,6 +94,32 @@ impl TryFrom<List> for ListQuery {
     }
 }
 
+/// Of lists that are only cut into pages.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Paging {
+    limit: Option<String>,
+    next_token: Option<String>,
+}
+
+impl Paging {
+    /// How many, and behind what.
+    pub(crate) fn split(self) -> Result<(usize, Option<String>), ApiError> {
+        let limit = limit(self.limit)?;
+        Ok((limit, self.next_token.filter(|token| !token.is_empty())))
+    }
+}
+
+fn limit(asked: Option<String>) -> Result<usize, ApiError> {
+    match asked.filter(|limit| !limit.is_empty()) {
+        Some(text) => match text.parse() {
+            Ok(limit) => Ok(limit),
+            Err(_) => invalid("limit", &format!("{text:?} is not a number")),
+        },
+        None => Ok(ListError::MAX_LIMIT),
+    }
+}
+
 /// `GET /snapshots`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -116,17 +142,10 @@ impl Snapshots {
             },
             None => None,
         };
-        let limit = match limit.filter(|limit| !limit.is_empty()) {
-            Some(text) => match text.parse() {
-                Ok(limit) => limit,
-                Err(_) => return invalid("limit", &format!("{text:?} is not a number")),
-            },
-            None => ListError::MAX_LIMIT,
-        };
         Ok(Some(SnapshotQuery {
             sandbox,
             name: name.filter(|name| !name.is_empty()),
-            limit,
+            limit: self::limit(limit)?,
             token: next_token.filter(|token| !token.is_empty()),
         }))
     }

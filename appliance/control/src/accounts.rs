@@ -1,5 +1,5 @@
-//! Teams, keys, templates, snapshots, volumes and layers of builds in memory. Written after the
-//! store has them, under one lock each, so that memory never runs ahead of the disk.
+//! Teams, keys, templates, snapshots, volumes, secrets and layers of builds in memory. Written
+//! after the store has them, under one lock each, so that memory never runs ahead of the disk.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,11 +8,12 @@ use std::{
 
 use parking_lot::RwLock;
 use sandboxo_model::{
-    ApiKeyRecord, Base, ImageName, LayerKey, LayerRecord, SnapshotKind, SnapshotRecord, TeamRecord,
-    TemplateName, TemplateRecord, TemplateRef, VolumePhase, VolumeRecord, decide,
+    ApiKeyRecord, Base, ImageName, LayerKey, LayerRecord, SecretRecord, SnapshotKind,
+    SnapshotRecord, TeamRecord, TemplateName, TemplateRecord, TemplateRef, VolumePhase,
+    VolumeRecord, decide,
 };
 use sandboxo_zone_protocol::{
-    ApiKeyId, CheckpointId, ImageDigest, Shape, TeamId, TemplateId, VolumeId,
+    ApiKeyId, CheckpointId, ImageDigest, SecretId, Shape, TeamId, TemplateId, VolumeId,
 };
 
 #[derive(Default)]
@@ -31,6 +32,7 @@ pub(crate) struct Maps {
     pub(crate) snapshots: BTreeMap<TemplateId, Arc<SnapshotRecord>>,
     layers: BTreeMap<LayerKey, Arc<LayerRecord>>,
     volumes: BTreeMap<VolumeId, Arc<VolumeRecord>>,
+    pub(crate) secrets: BTreeMap<SecretId, Arc<SecretRecord>>,
 }
 
 /// What a client wants to start from.
@@ -57,6 +59,7 @@ impl Accounts {
         snapshots: Vec<SnapshotRecord>,
         layers: Vec<LayerRecord>,
         volumes: Vec<VolumeRecord>,
+        secrets: Vec<SecretRecord>,
     ) -> Self {
         let accounts = Self::default();
         for team in teams {
@@ -76,6 +79,9 @@ impl Accounts {
         }
         for volume in volumes {
             accounts.put_volume(Arc::new(volume));
+        }
+        for secret in secrets {
+            accounts.put_secret(Arc::new(secret));
         }
         accounts
     }
@@ -141,6 +147,14 @@ impl Accounts {
             };
             maps.volumes.values().find(is_it).map(|it| it.id)
         })
+    }
+
+    pub(crate) fn put_secret(&self, secret: Arc<SecretRecord>) {
+        self.maps.write().secrets.insert(secret.id, secret);
+    }
+
+    pub(crate) fn remove_secret(&self, id: SecretId) {
+        self.maps.write().secrets.remove(&id);
     }
 
     pub(crate) fn layer(&self, key: LayerKey) -> Option<Arc<LayerRecord>> {

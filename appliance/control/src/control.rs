@@ -11,7 +11,7 @@ use sandboxo_zone_protocol::{Clock, Random, Region, Secret, Zone, ZoneCode};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
-    Builds, Keys, Sandboxes, Snapshots, Templates, Volumes, Zones,
+    Builds, Keys, Sandboxes, Secrets, Snapshots, Templates, Volumes, Zones,
     accounts::Accounts,
     builds::{MAX_UPLOAD_BYTES, Uploads},
     checkpoints::Checkpoints,
@@ -31,6 +31,7 @@ pub struct Control {
     pub builds: Builds,
     pub snapshots: Snapshots,
     pub volumes: Volumes,
+    pub secrets: Secrets,
     pub keys: Keys,
     pub zones: Zones,
 }
@@ -66,6 +67,8 @@ pub struct ControlConfig {
     pub volume_mib: u32,
     /// Signs the tokens for what is in volumes.
     pub volume_key: Secret,
+    /// Seals the values of secrets.
+    pub secrets_key: Secret,
 }
 
 impl Default for ControlConfig {
@@ -86,6 +89,7 @@ impl Default for ControlConfig {
             uploads_reserve: 0,
             volume_mib: 10_240,
             volume_key: Secret::new("of nobody"),
+            secrets_key: Secret::new("of nobody"),
         }
     }
 }
@@ -112,8 +116,15 @@ impl Control {
     ) -> Result<Self, StartError> {
         let zone_record = zone_record(&store, &*zone, &*random).await?;
         let read = store.read(|tx| {
-            let accounts =
-                Accounts::new(tx.all()?, tx.all()?, tx.all()?, tx.all()?, tx.all()?, tx.all()?);
+            let accounts = Accounts::new(
+                tx.all()?,
+                tx.all()?,
+                tx.all()?,
+                tx.all()?,
+                tx.all()?,
+                tx.all()?,
+                tx.all()?,
+            );
             Ok::<_, StoreError>((accounts, tx.live_sandboxes()?))
         });
         let (accounts, sandboxes) = read.await?;
@@ -171,6 +182,7 @@ impl Control {
             builds,
             snapshots: Snapshots::new(Arc::clone(&context)),
             volumes,
+            secrets: Secrets::new(Arc::clone(&context)),
             keys: Keys::new(context),
             zones,
         })

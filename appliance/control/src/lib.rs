@@ -1,4 +1,4 @@
-//! What can be done, whoever asks: sandboxes, templates, builds, snapshots, volumes, keys.
+//! What can be done, whoever asks: sandboxes, templates, builds, snapshots, volumes, secrets, keys.
 //!
 //! Knows nothing of HTTP, and cannot tell one zone from another.
 //! The record says what should be, the zone reports what is; one driver per live sandbox brings
@@ -19,6 +19,7 @@ mod notices;
 mod samples;
 mod sandboxes;
 mod scope;
+mod secrets;
 mod snapshots;
 mod starts;
 mod templates;
@@ -38,6 +39,7 @@ pub use sandboxes::{
     TimeoutError,
 };
 pub use scope::Scope;
+pub use secrets::{SecretError, SecretPage, Secrets};
 pub use snapshots::{
     DeleteSnapshotError, Snapshot, SnapshotError, SnapshotPage, SnapshotQuery, Snapshots,
 };

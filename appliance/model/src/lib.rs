@@ -14,6 +14,7 @@ pub mod rules;
 #[cfg(test)]
 mod sample;
 mod sandbox;
+pub mod secret;
 mod snapshot;
 mod team;
 mod template;
@@ -34,6 +35,7 @@ pub use network::{HostRule, NetworkAsked, NetworkError, RuleError};
 pub use new_sandbox::{Birth, Lifecycle, MountAsked, NewSandbox};
 pub use rules::{Field, Invalid};
 pub use sandbox::{Ingress, SandboxRecord, Standing, TemplateUse};
+pub use secret::{NotASecretName, SecretName, SecretRecord};
 pub use snapshot::{Base, Fork, SnapshotBuild, SnapshotKind, SnapshotRecord, origin};
 pub use team::TeamRecord;
 pub use template::{TemplateName, TemplateNameError, TemplateRecord, TemplateRef};

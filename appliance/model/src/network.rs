@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, net::IpAddr};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use sandboxo_zone_protocol::{
     HostName, NamePattern, NetworkMode, NetworkPolicy, Secret, SetHeader,
+    placeholder::{NotAPlaceholder, Part, parts},
 };
+
+use crate::{NotASecretName, SecretName};
 
 /// As given by the client, to be shown again as it was. `None` where it said nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -60,10 +63,10 @@ pub enum RuleError {
     NotToBeSet(String),
     #[error("the value of {0:?} has more than {len} bytes, or some that no header can have", len = NetworkAsked::MAX_HEADER_VALUE)]
     NotValue(String),
-    #[error(
-        "the value of {0:?} has a placeholder (${{e2b.…}}), which this version does not support"
-    )]
-    Placeholder(String),
+    #[error("the value of {header:?}: {why}")]
+    Placeholder { header: String, why: NotAPlaceholder },
+    #[error("the value of {header:?} names a secret {secret:?}: {why}")]
+    NotASecret { header: String, secret: String, why: NotASecretName },
 }
 
 impl NetworkAsked {
@@ -183,8 +186,13 @@ fn header((name, value): (&String, &Secret)) -> Result<SetHeader, RuleError> {
     if text.len() > NetworkAsked::MAX_HEADER_VALUE || !text.bytes().all(can_be) {
         return Err(RuleError::NotValue(name.clone()));
     }
-    if text.contains("${e2b.") {
-        return Err(RuleError::Placeholder(name.clone()));
+    let parts = parts(text).map_err(|why| RuleError::Placeholder { header: name.clone(), why })?;
+    for part in parts {
+        let Part::Secret(secret) = part else { continue };
+        secret.parse::<SecretName>().map_err(|why| {
+            let (header, secret) = (name.clone(), secret.to_owned());
+            RuleError::NotASecret { header, secret, why }
+        })?;
     }
     Ok(SetHeader { name: lower, value: value.clone() })
 }
@@ -317,6 +325,9 @@ mod tests {
             ]),
             Ok(expected.into())
         );
+        let filled = rule(&[("A", "Bearer ${e2b.secrets.X-y}")]);
+        let expected = [(host("a"), vec![set("a", "Bearer ${e2b.secrets.X-y}")])];
+        assert_eq!(given(&[("a", &[filled])]), Ok(expected.into()));
         let wrong = |host: &str, why| Err(NetworkError::Rule { host: host.into(), why });
         for host in ["", "*.a.b", "*", "1.2.3.4", "10.0.0.0/8", "a b"] {
             assert_eq!(given(&[(host, slice::from_ref(&one))]), wrong(host, RuleError::NotHost));
@@ -335,7 +346,23 @@ mod tests {
             ("Transfer-Encoding", "1", RuleError::NotToBeSet("Transfer-Encoding".into())),
             ("a", "1\r\nb: 2", RuleError::NotValue("a".into())),
             ("a", &far, RuleError::NotValue("a".into())),
-            ("a", "Bearer ${e2b.secrets.x}", RuleError::Placeholder("a".into())),
+            (
+                "a",
+                "Bearer ${e2b.other.x} b",
+                RuleError::Placeholder {
+                    header: "a".into(),
+                    why: NotAPlaceholder("${e2b.other.x}".into()),
+                },
+            ),
+            (
+                "a",
+                "Bearer ${e2b.secrets.x y}",
+                RuleError::NotASecret {
+                    header: "a".into(),
+                    secret: "x y".into(),
+                    why: NotASecretName,
+                },
+            ),
         ] {
             assert_eq!(given(&[("a.b", &[rule(&[(name, value)])])]), wrong("a.b", why));
         }

@@ -27,6 +27,7 @@ pub enum Field {
     User,
     Workdir,
     Count,
+    Value,
 }
 
 impl Invalid {

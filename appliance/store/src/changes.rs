@@ -7,10 +7,12 @@
 use std::ops::Bound;
 
 use sandboxo_model::{
-    ApiKeyRecord, IdempotencyRecord, SandboxRecord, SnapshotRecord, TeamRecord, TemplateRecord,
-    VolumeRecord, ZoneRecord,
+    ApiKeyRecord, IdempotencyRecord, SandboxRecord, SecretRecord, SnapshotRecord, TeamRecord,
+    TemplateRecord, VolumeRecord, ZoneRecord,
 };
-use sandboxo_zone_protocol::{ApiKeyId, SandboxId, TeamId, TemplateId, VolumeId, ZoneName};
+use sandboxo_zone_protocol::{
+    ApiKeyId, SandboxId, SecretId, TeamId, TemplateId, VolumeId, ZoneName,
+};
 
 use crate::{
     DecodeError, Record, StoreError,
@@ -38,6 +40,8 @@ pub enum Changed {
     SnapshotRemoved(TemplateId),
     Volume(VolumeRecord),
     VolumeRemoved(VolumeId),
+    Secret(SecretRecord),
+    SecretRemoved(SecretId),
     Team(TeamRecord),
     TeamRemoved(TeamId),
     ApiKey(ApiKeyRecord),
@@ -77,6 +81,7 @@ fn kind(table: Table) -> Option<u8> {
         Table::Idempotency => Some(6),
         Table::Snapshots => Some(7),
         Table::Volumes => Some(8),
+        Table::Secrets => Some(9),
         // A build is of interest to whoever waits for it, and what it makes is a snapshot's change.
         Table::Builds
         | Table::BuildLogs
@@ -188,6 +193,8 @@ fn parse(sequence: &[u8], row: &[u8]) -> Result<Change, DecodeError> {
         (6, _) => Changed::Idempotency(IdempotencyRecord::decode(value)?),
         (8, []) => Changed::VolumeRemoved(parse_key(key)?),
         (8, _) => Changed::Volume(VolumeRecord::decode(value)?),
+        (9, []) => Changed::SecretRemoved(parse_key(key)?),
+        (9, _) => Changed::Secret(SecretRecord::decode(value)?),
         (7, []) => Changed::SnapshotRemoved(parse_key(key)?),
         (7, _) => Changed::Snapshot(Box::new(SnapshotRecord::decode(value)?)),
         _ => return Err(bad()),

@@ -29,6 +29,8 @@ pub enum Table {
     Layers,
     /// Id → record. Removed once the zone has removed the volume.
     Volumes,
+    /// Id → record, its value sealed.
+    Secrets,
     /// Id → record.
     Teams,
     /// Id → record. Removed when the key is revoked.
@@ -48,7 +50,7 @@ pub enum Table {
 }
 
 impl Table {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Sandboxes,
         Self::EndedSandboxes,
         Self::EndedByTime,
@@ -58,6 +60,7 @@ impl Table {
         Self::BuildLogs,
         Self::Layers,
         Self::Volumes,
+        Self::Secrets,
         Self::Teams,
         Self::ApiKeys,
         Self::Zones,
@@ -80,6 +83,7 @@ impl Table {
             Self::BuildLogs => "build_logs",
             Self::Layers => "layers",
             Self::Volumes => "volumes",
+            Self::Secrets => "secrets",
             Self::Teams => "teams",
             Self::ApiKeys => "api_keys",
             Self::Zones => "zones",

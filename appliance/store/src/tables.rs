@@ -7,6 +7,7 @@ mod hex;
 pub(crate) mod idempotency;
 mod key;
 pub(crate) mod sandbox;
+mod secret;
 mod snapshot;
 mod team;
 mod template;

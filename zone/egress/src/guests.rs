@@ -5,11 +5,11 @@
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv4Addr},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use parking_lot::Mutex;
-use sandboxo_zone_protocol::{HostName, NetworkPolicy, SetHeader};
+use sandboxo_zone_protocol::{HostName, NetworkPolicy, SandboxId, SetHeader, Vault};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
@@ -24,6 +24,7 @@ const OF_ONE: usize = 256;
 #[derive(Clone, Default)]
 pub struct Guests {
     list: Arc<Mutex<HashMap<Ipv4Addr, Arc<Guest>>>>,
+    vault: Arc<OnceLock<Arc<dyn Vault>>>,
 }
 
 pub(crate) struct Guest {
@@ -36,11 +37,24 @@ pub(crate) struct Guest {
 pub(crate) enum Standing {
     /// It has rules, and nobody has told them yet: nothing is allowed until then.
     Unknown,
-    Ruled(Arc<NetworkPolicy>),
+    Ruled {
+        policy: Arc<NetworkPolicy>,
+        /// Whose secrets they may name.
+        sandbox: Option<SandboxId>,
+    },
     Gone,
 }
 
 impl Guests {
+    /// Whom secrets are asked for from now on.
+    pub fn use_vault(&self, vault: Arc<dyn Vault>) {
+        self.vault.get_or_init(|| vault);
+    }
+
+    pub(crate) fn vault(&self) -> Option<&dyn Vault> {
+        self.vault.get().map(Arc::as_ref)
+    }
+
     /// One of an earlier process, whose rules are not known yet.
     pub fn await_rules(&self, guest: Ipv4Addr) {
         self.list.lock().insert(guest, Arc::new(Guest::new(Standing::Unknown)));
@@ -52,9 +66,9 @@ impl Guests {
     }
 
     /// From now on. Connections that the policy refuses are cut.
-    pub fn rule(&self, guest: Ipv4Addr, policy: &NetworkPolicy) {
+    pub fn rule(&self, guest: Ipv4Addr, sandbox: Option<SandboxId>, policy: &NetworkPolicy) {
         let mut list = self.list.lock();
-        let standing = Standing::Ruled(Arc::new(policy.clone()));
+        let standing = Standing::Ruled { policy: Arc::new(policy.clone()), sandbox };
         match list.get(&guest) {
             Some(known) => drop(known.rules.send_replace(standing)),
             None if policy.is_by_name() => {
@@ -99,20 +113,28 @@ impl Guest {
     /// By the rules of this moment.
     pub(crate) fn judge(&self, address: Ipv4Addr, name: Option<&HostName>) -> Verdict {
         match &*self.rules.borrow() {
-            Standing::Ruled(policy) => judge(policy, address, name),
+            Standing::Ruled { policy, .. } => judge(policy, address, name),
             Standing::Unknown | Standing::Gone => Verdict::Refused,
         }
     }
 
     /// Whether requests to any host are given headers.
     pub(crate) fn sets_headers(&self) -> bool {
-        matches!(&*self.rules.borrow(), Standing::Ruled(policy) if !policy.headers.is_empty())
+        matches!(&*self.rules.borrow(), Standing::Ruled { policy, .. } if !policy.headers.is_empty())
     }
 
     /// What requests to that host are given. `None`: they are passed on as they are.
     pub(crate) fn headers(&self, name: &HostName) -> Option<Vec<SetHeader>> {
         match &*self.rules.borrow() {
-            Standing::Ruled(policy) => policy.headers.get(name).cloned(),
+            Standing::Ruled { policy, .. } => policy.headers.get(name).cloned(),
+            Standing::Unknown | Standing::Gone => None,
+        }
+    }
+
+    /// Whose secrets its rules may name.
+    pub(crate) fn sandbox(&self) -> Option<SandboxId> {
+        match &*self.rules.borrow() {
+            Standing::Ruled { sandbox, .. } => *sandbox,
             Standing::Unknown | Standing::Gone => None,
         }
     }

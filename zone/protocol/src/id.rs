@@ -187,6 +187,35 @@ impl fmt::Display for CheckpointId {
     }
 }
 
+/// A team's secret.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct SecretId([u8; TAIL]);
+text_form!(SecretId);
+
+impl SecretId {
+    pub const PREFIX: &str = "sec_";
+
+    pub fn random(random: &dyn Random) -> Self {
+        Self(characters(random))
+    }
+}
+
+impl FromStr for SecretId {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let tail = text.strip_prefix(Self::PREFIX).and_then(of_alphabet);
+        tail.map(Self).ok_or(ParseIdError { kind: "secret id" })
+    }
+}
+
+impl fmt::Display for SecretId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", Self::PREFIX, ascii(&self.0))
+    }
+}
+
 /// What a sandbox starts from. The spelling has only letters and digits, as E2B's has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]

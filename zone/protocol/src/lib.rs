@@ -9,6 +9,7 @@ mod host_name;
 mod id;
 mod notice;
 mod overdue;
+pub mod placeholder;
 mod pull;
 mod random;
 mod secret;
@@ -24,11 +25,12 @@ pub use clock::{Clock, SystemClock, Timestamp};
 pub use event::{Checkpoint, EndReason, Ended, Paused, ZoneEvent, ZoneReport, ZoneSandbox};
 pub use host_name::{HostName, NamePattern, NotHostName};
 pub use id::{
-    ApiKeyId, BuildId, CheckpointId, ImageDigest, ParseIdError, Region, SandboxId, TeamId,
-    TemplateId, VolumeId, ZoneCode, ZoneName,
+    ApiKeyId, BuildId, CheckpointId, ImageDigest, ParseIdError, Region, SandboxId, SecretId,
+    TeamId, TemplateId, VolumeId, ZoneCode, ZoneName,
 };
 pub use notice::{Notice, Noticed};
 pub use overdue::{PAUSE_AGAIN, Refused, pause_overdue};
+pub use placeholder::Vault;
 pub use pull::{Credentials, ImageSource, Pull, PullError, Pulled};
 pub use random::{Random, SystemRandom};
 pub use secret::Secret;

@@ -10,8 +10,8 @@ use tokio::{io::AsyncRead, sync::mpsc};
 
 use crate::{
     ByteStream, Checkpoint, CheckpointId, ImageDigest, Kept, NetworkPolicy, Notice, Pull,
-    PullError, Pulled, Region, SandboxId, SandboxSpec, Shape, Timestamp, VolumeError, VolumeFiles,
-    VolumeId, ZoneEvent, ZoneName,
+    PullError, Pulled, Region, SandboxId, SandboxSpec, Shape, Timestamp, Vault, VolumeError,
+    VolumeFiles, VolumeId, ZoneEvent, ZoneName,
 };
 
 /// Where the agent listens inside a sandbox; a connection to it ends in the agent.
@@ -20,6 +20,9 @@ pub const AGENT_PORT: u16 = 49983;
 #[async_trait]
 pub trait Zone: Send + Sync {
     fn info(&self) -> ZoneInfo;
+
+    /// Whom egress asks for secrets. Told once, before sandboxes are.
+    fn use_vault(&self, vault: Arc<dyn Vault>);
 
     /// Returns once the agent answers. A repeat for a running id is a success.
     async fn create(&self, spec: SandboxSpec) -> Result<Started, CreateError>;

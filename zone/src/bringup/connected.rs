@@ -105,10 +105,11 @@ impl Connected {
     /// Of one that goes on as whose it was: its agent knows already.
     pub(crate) async fn resumed(&mut self, record: ClaimRecord) -> Result<(), BringUpError> {
         self.refresh()?;
-        if let Some(lease) = &self.holdings.lease
-            && !record.network.is_empty()
-        {
-            lease.apply(&record.network).await?;
+        if let Some(lease) = &self.holdings.lease {
+            lease.belongs_to(record.id);
+            if !record.network.is_empty() {
+                lease.apply(&record.network).await?;
+            }
         }
         let told = |restored: RestoreRecord| RestoreRecord { told: true, ..restored };
         let change = |slot: &mut Slot| {
@@ -126,12 +127,13 @@ impl Connected {
         request: impl FnOnce(Claim) -> Request,
     ) -> Result<(), BringUpError> {
         self.refresh()?;
-        let policy = record.network.clone();
+        let (id, policy) = (record.id, record.network.clone());
         self.holdings
             .record(|slot| slot.claim = Some(record))
             .map_err(BringUpError::at("write down the claim"))?;
         crashpoint(Point::ClaimRecorded);
         if let Some(lease) = &self.holdings.lease {
+            lease.belongs_to(id);
             claim.nameservers = lease.nameservers();
             claim.authority = Some(self.holdings.host.authority.certificate().to_owned());
             if !policy.is_empty() {

@@ -3,9 +3,10 @@
 use std::{
     net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
-use sandboxo_zone_protocol::NetworkPolicy;
+use sandboxo_zone_protocol::{NetworkPolicy, SandboxId};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -42,6 +43,7 @@ pub struct Lease {
     record: LeaseRecord,
     path: PathBuf,
     rules: tokio::sync::Mutex<Rules>,
+    sandbox: OnceLock<SandboxId>,
 }
 
 /// What is in force.
@@ -65,7 +67,7 @@ impl Network {
     fn lease_of(&self, number: u32, rules: Rules) -> Lease {
         let record = LeaseRecord::new(&self.inner.plan, number);
         let path = namespace::path(&record.namespace);
-        Lease { network: self.clone(), record, path, rules: rules.into() }
+        Lease { network: self.clone(), record, path, rules: rules.into(), sandbox: OnceLock::new() }
     }
 }
 
@@ -82,6 +84,11 @@ impl Lease {
         vec![IpAddr::V4(self.network.inner.plan.forwarder())]
     }
 
+    /// Whose secrets its rules may name: nobody's before.
+    pub fn belongs_to(&self, sandbox: SandboxId) {
+        self.sandbox.get_or_init(|| sandbox);
+    }
+
     /// Replaces all rules at once; established connections that are now refused end. Costs
     /// nothing where it changes nothing, and the open policy is what a fresh lease has.
     pub async fn apply(&self, policy: &NetworkPolicy) -> Result<(), NetworkError> {
@@ -96,7 +103,7 @@ impl Lease {
         // Also where the caller goes away before the answer.
         *rules = Rules::Unknown;
         // First, so that the kernel leads nobody to a proxy that does not know them.
-        self.network.inner.guests.rule(self.record.address, policy);
+        self.network.inner.guests.rule(self.record.address, self.sandbox.get().copied(), policy);
         worker.run(move || nft::apply(&batch)).await??;
         *rules = Rules::Known(policy.clone());
         Ok(())

@@ -5,6 +5,7 @@ mod headers;
 mod names;
 mod rules;
 mod runsc;
+mod secrets;
 mod secure;
 mod upkeep;
 mod world;

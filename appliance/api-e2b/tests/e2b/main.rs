@@ -13,6 +13,8 @@ mod logs;
 #[cfg(test)]
 mod rates;
 #[cfg(test)]
+mod secrets;
+#[cfg(test)]
 mod sleep;
 #[cfg(test)]
 mod snapshots;

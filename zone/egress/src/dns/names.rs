@@ -29,8 +29,8 @@ pub(super) enum Fate {
 pub(super) fn fate(query: &Query, guest: Option<&Guest>) -> Fate {
     match guest.map(Guest::standing) {
         None => Fate::Ask,
-        Some(Standing::Ruled(policy)) if !policy.is_by_name() => Fate::Ask,
-        Some(Standing::Ruled(policy)) => {
+        Some(Standing::Ruled { policy, .. }) if !policy.is_by_name() => Fate::Ask,
+        Some(Standing::Ruled { policy, .. }) => {
             let (kind, name) = query.subject();
             by_name(&policy, kind, name)
         }

@@ -2,8 +2,11 @@
 
 use std::{io, net::SocketAddrV4, time::Duration};
 
-use http::HeaderMap;
-use sandboxo_zone_protocol::{HostName, SetHeader};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use sandboxo_zone_protocol::{
+    HostName, Secret, SetHeader,
+    placeholder::{Part, parts},
+};
 use tokio::{
     io::copy_bidirectional_with_sizes,
     net::{TcpSocket, TcpStream},
@@ -53,6 +56,10 @@ pub(super) enum Ended {
     Certificate(#[from] AuthorityError),
     #[error("TLS with it")]
     Greet(#[source] io::Error),
+    #[error("a secret would go there without TLS")]
+    InTheClear,
+    #[error("there is no secret {0:?}")]
+    NoSecret(String),
     #[error("TLS with the sandbox")]
     GreetGuest(#[source] io::Error),
 }
@@ -110,19 +117,6 @@ pub(super) struct Seat<'a> {
 /// What a request is given, by the rules that admitted it.
 pub(super) struct Dress(Option<Vec<SetHeader>>);
 
-impl Dress {
-    pub(super) fn put_on(self, headers: &mut HeaderMap) {
-        for SetHeader { name, value } in self.0.into_iter().flatten() {
-            let name = name.parse::<http::HeaderName>();
-            let value = http::HeaderValue::from_bytes(value.expose().as_bytes());
-            // Rules with others are not made.
-            let (Ok(name), Ok(mut value)) = (name, value) else { continue };
-            value.set_sensitive(true);
-            headers.insert(name, value);
-        }
-    }
-}
-
 impl Seat<'_> {
     /// Whether its sandbox may have that name at that address, and what requests to it are given.
     pub(super) async fn admit(&self, name: Option<&HostName>) -> Result<Dress, Ended> {
@@ -152,6 +146,39 @@ impl Seat<'_> {
     pub(super) async fn until_refused(&self, name: impl Fn() -> Option<HostName>) {
         let ip = *self.wanted.ip();
         self.guest.until(|guest| guest.judge(ip, name().as_ref()) == Verdict::Refused).await;
+    }
+
+    /// What placeholders stand for is asked for now, and only where nobody else can read it.
+    pub(super) async fn put_on(
+        &self,
+        Dress(given): Dress,
+        headers: &mut HeaderMap,
+        is_secure: bool,
+    ) -> Result<(), Ended> {
+        for SetHeader { name, value } in given.into_iter().flatten() {
+            let mut text = Vec::with_capacity(value.expose().len());
+            for part in parts(value.expose()).map_err(|_unknown| Ended::Unclear)? {
+                match part {
+                    Part::Text(part) => text.extend_from_slice(part.as_bytes()),
+                    Part::Secret(_) if !is_secure => return Err(Ended::InTheClear),
+                    Part::Secret(secret) => {
+                        let found = self.secret(secret).await;
+                        let found = found.ok_or_else(|| Ended::NoSecret(secret.to_owned()))?;
+                        text.extend_from_slice(found.expose().as_bytes());
+                    }
+                }
+            }
+            let (name, value) = (name.parse::<HeaderName>(), HeaderValue::from_bytes(&text));
+            // Rules with others are not made, nor such secrets.
+            let (Ok(name), Ok(mut value)) = (name, value) else { return Err(Ended::Unclear) };
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Ok(())
+    }
+
+    async fn secret(&self, name: &str) -> Option<Secret> {
+        self.ways.guests.vault()?.secret(self.guest.sandbox()?, name).await
     }
 
     pub(super) fn interception(&self) -> &Interception {

@@ -121,7 +121,8 @@ impl Line<'_> {
         if self.only.is_some() && self.only != name {
             return Err(Ended::Refused(name));
         }
-        self.seat.admit(name.as_ref()).await?.put_on(request.headers_mut());
+        let dress = self.seat.admit(name.as_ref()).await?;
+        self.seat.put_on(dress, request.headers_mut(), self.only.is_some()).await?;
         *self.name.lock() = name;
         let guest = on(&mut request);
         poll_fn(|context| match &mut *self.sender.lock() {

@@ -88,7 +88,8 @@ async fn send(
         Said::Name(wanted) => return Err(Ended::Refused(Some(wanted))),
         Said::Nobody | Said::Nonsense | Said::More => return Err(Ended::Unclear),
     }
-    seat.admit(Some(name)).await?.put_on(request.headers_mut());
+    let dress = seat.admit(Some(name)).await?;
+    seat.put_on(dress, request.headers_mut(), true).await?;
     sender.ready().await?;
     let mut response = sender.send_request(request).await?;
     // Another way to the host would lead past here.

@@ -19,7 +19,7 @@ use crate::{
     ByteStream, Capacity, Checkpoint, CheckpointId, Clock, ConnectError, CreateError, EndReason,
     Ended, ImageDigest, ImageInfo, ImportError, Kept, Measured, NetworkPolicy, Notice, OnDeadline,
     Origin, PauseError, Paused, Pull, PullError, Pulled, SandboxId, SandboxSpec, Shape, Started,
-    Timestamp, VolumeError, VolumeFiles, VolumeId, Zone, ZoneError, ZoneEvent, ZoneInfo,
+    Timestamp, Vault, VolumeError, VolumeFiles, VolumeId, Zone, ZoneError, ZoneEvent, ZoneInfo,
     ZoneReport, ZoneSandbox, fake::SeededRandom,
 };
 
@@ -27,6 +27,7 @@ pub struct FakeZone {
     info: ZoneInfo,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
+    vault: Mutex<Option<Arc<dyn Vault>>>,
     /// Counts changes, for those that wait for one.
     changed: watch::Sender<u64>,
 }
@@ -115,6 +116,11 @@ const EVENTS: usize = 64;
 const STREAM_BYTES: usize = 64 * 1024;
 
 impl FakeZone {
+    /// Whom egress would ask.
+    pub fn vault(&self) -> Option<Arc<dyn Vault>> {
+        self.vault.lock().clone()
+    }
+
     /// `local1` in region `loc`.
     pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         let name = "local1".parse();
@@ -149,7 +155,7 @@ impl FakeZone {
             calls: Vec::new(),
         };
         let changed = watch::Sender::new(0);
-        Arc::new(Self { info, clock, state: Mutex::new(state), changed })
+        Arc::new(Self { info, clock, state: Mutex::new(state), vault: Mutex::default(), changed })
     }
 
     /// An image that is there from the start.
@@ -475,6 +481,10 @@ impl Drop for Starting<'_> {
 impl Zone for FakeZone {
     fn info(&self) -> ZoneInfo {
         self.info.clone()
+    }
+
+    fn use_vault(&self, vault: Arc<dyn Vault>) {
+        *self.vault.lock() = Some(vault);
     }
 
     async fn create(&self, spec: SandboxSpec) -> Result<Started, CreateError> {

@@ -1,0 +1,223 @@
+//! Secrets: stored for a team, never told again. Egress alone opens them, for the hosts that a
+//! sandbox's rules name.
+
+mod seal;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+};
+
+use async_trait::async_trait;
+use sandboxo_model::{Invalid, NotASecretName, SecretName, SecretRecord, secret};
+use sandboxo_store::{Read as _, StoreError};
+use sandboxo_zone_protocol::{SandboxId, Secret, SecretId, TeamId, Vault};
+
+use crate::{context::Context, sandboxes::ListError};
+
+/// Of one team.
+const AT_MOST: usize = 1000;
+
+/// A cheap clone of one thing.
+#[derive(Clone)]
+pub struct Secrets {
+    context: Arc<Context>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    #[error(transparent)]
+    Name(#[from] NotASecretName),
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    #[error("the team has a secret '{0}' already")]
+    NameTaken(SecretName),
+    #[error("the team has {AT_MOST} secrets, the most there can be")]
+    TooMany,
+    #[error("secret '{0}' not found")]
+    NotFound(String),
+    #[error("the disk is full")]
+    DiskFull,
+    #[error("record the secret")]
+    Store(#[source] StoreError),
+}
+
+impl From<StoreError> for SecretError {
+    fn from(error: StoreError) -> Self {
+        if matches!(error, StoreError::DiskFull) { Self::DiskFull } else { Self::Store(error) }
+    }
+}
+
+pub struct SecretPage {
+    pub items: Vec<Arc<SecretRecord>>,
+    /// For the next page: the name of the last one.
+    pub next: Option<SecretName>,
+}
+
+impl Secrets {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        context.zone.use_vault(Arc::new(Opener(Arc::downgrade(&context))));
+        Self { context }
+    }
+
+    /// By name, from behind `after`.
+    pub fn list(
+        &self,
+        team: TeamId,
+        limit: usize,
+        after: Option<&str>,
+    ) -> Result<SecretPage, ListError> {
+        if !(1..=ListError::MAX_LIMIT).contains(&limit) {
+            return Err(ListError::BadLimit);
+        }
+        let after: Option<SecretName> = match after {
+            Some(token) => Some(token.parse().map_err(|NotASecretName| ListError::BadToken)?),
+            None => None,
+        };
+        let is_behind = |it: &SecretRecord| after.as_ref().is_none_or(|after| it.name > *after);
+        let mut items = self.context.accounts.read(|maps| {
+            let own = maps.secrets.values().filter(|it| it.team == team && is_behind(it));
+            own.map(Arc::clone).collect::<Vec<_>>()
+        });
+        items.sort_by(|one, other| one.name.cmp(&other.name));
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next = items.last().filter(|_| more).map(|it| it.name.clone());
+        Ok(SecretPage { items, next })
+    }
+
+    /// By id or name.
+    pub fn get(&self, team: TeamId, called: &str) -> Option<Arc<SecretRecord>> {
+        let (id, name) = (called.parse().ok(), called.parse().ok());
+        let is_it = |it: &SecretRecord| Some(it.id) == id || Some(&it.name) == name.as_ref();
+        self.context.accounts.read(|maps| {
+            let mut own = maps.secrets.values().filter(|it| it.team == team);
+            own.find(|it| is_it(it)).map(Arc::clone)
+        })
+    }
+
+    /// Dropping the future does not stop it.
+    pub async fn create(
+        &self,
+        team: TeamId,
+        name: &str,
+        value: &str,
+        metadata: BTreeMap<String, String>,
+    ) -> Result<Arc<SecretRecord>, SecretError> {
+        let name = name.parse()?;
+        secret::value(value)?;
+        secret::metadata(&metadata)?;
+        let context = Arc::clone(&self.context);
+        let id = SecretId::random(&*context.random);
+        let (version, created_at) = (1, context.now());
+        let key = &context.config.secrets_key;
+        let sealed = seal::seal(key, id, version, value, &*context.random);
+        let updated_at = created_at;
+        let record =
+            SecretRecord { id, team, name, version, metadata, sealed, created_at, updated_at };
+        let work = async move {
+            let _changing = context.accounts.changing.lock().await;
+            let new = record.clone();
+            let write = context.store.write(move |tx| {
+                let mut own = tx.all::<SecretRecord>()?;
+                own.retain(|it| it.team == new.team);
+                if own.iter().any(|it| it.name == new.name) {
+                    return Err(SecretError::NameTaken(new.name));
+                }
+                if own.len() >= AT_MOST {
+                    return Err(SecretError::TooMany);
+                }
+                tx.put(&new);
+                Ok(())
+            });
+            write.await?;
+            let record = Arc::new(record);
+            context.accounts.put_secret(Arc::clone(&record));
+            Ok(record)
+        };
+        self.context.to_the_end("new secret", work).await
+    }
+
+    /// A new version, which is what sandboxes get from now on. Without metadata it keeps its own.
+    /// Dropping the future does not stop it.
+    pub async fn update(
+        &self,
+        team: TeamId,
+        called: &str,
+        value: &str,
+        metadata: Option<BTreeMap<String, String>>,
+    ) -> Result<Arc<SecretRecord>, SecretError> {
+        secret::value(value)?;
+        if let Some(metadata) = &metadata {
+            secret::metadata(metadata)?;
+        }
+        let known = self.get(team, called);
+        let id = known.ok_or_else(|| SecretError::NotFound(called.to_owned()))?.id;
+        let (context, called, value) =
+            (Arc::clone(&self.context), called.to_owned(), value.to_owned());
+        let work = async move {
+            let _changing = context.accounts.changing.lock().await;
+            // All changes are made under this lock, and are in memory before it is let go.
+            let known = context.accounts.read(|maps| maps.secrets.get(&id).map(Arc::clone));
+            let known = known.ok_or(SecretError::NotFound(called))?;
+            let version = known.version.saturating_add(1);
+            let key = &context.config.secrets_key;
+            let record = SecretRecord {
+                version,
+                sealed: seal::seal(key, id, version, &value, &*context.random),
+                metadata: metadata.unwrap_or_else(|| known.metadata.clone()),
+                updated_at: context.now(),
+                ..SecretRecord::clone(&known)
+            };
+            let new = record.clone();
+            let write = context.store.write(move |tx| {
+                tx.put(&new);
+                Ok::<_, StoreError>(())
+            });
+            write.await?;
+            let record = Arc::new(record);
+            context.accounts.put_secret(Arc::clone(&record));
+            Ok(record)
+        };
+        self.context.to_the_end("update secret", work).await
+    }
+
+    /// Dropping the future does not stop it.
+    pub async fn delete(&self, team: TeamId, called: &str) -> Result<(), SecretError> {
+        let known = self.get(team, called);
+        let id = known.ok_or_else(|| SecretError::NotFound(called.to_owned()))?.id;
+        let context = Arc::clone(&self.context);
+        let work = async move {
+            let _changing = context.accounts.changing.lock().await;
+            let write = context.store.write(move |tx| {
+                tx.remove::<SecretRecord>(&id);
+                Ok::<_, StoreError>(())
+            });
+            write.await?;
+            context.accounts.remove_secret(id);
+            Ok(())
+        };
+        self.context.to_the_end("delete secret", work).await
+    }
+}
+
+/// The zone has it, and is the context's.
+struct Opener(Weak<Context>);
+
+#[async_trait]
+impl Vault for Opener {
+    async fn secret(&self, sandbox: SandboxId, name: &str) -> Option<Secret> {
+        let context = self.0.upgrade()?;
+        let team = context.index.get(sandbox)?.record().team;
+        let record = context.accounts.read(|maps| {
+            let mut own = maps.secrets.values().filter(|it| it.team == team);
+            own.find(|it| it.name.is(name)).map(Arc::clone)
+        })?;
+        let SecretRecord { id, version, sealed, .. } = &*record;
+        let value = seal::open(&context.config.secrets_key, *id, *version, sealed);
+        if value.is_none() {
+            tracing::error!(secret.id = %id, "a secret was sealed with another key");
+        }
+        value
+    }
+}

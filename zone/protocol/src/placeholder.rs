@@ -1,0 +1,77 @@
+//! What stands in the value of a header for something that sandboxes must not know, and that is
+//! put there on the request's way out: `${e2b.secrets.NAME}`.
+
+use async_trait::async_trait;
+
+use crate::{SandboxId, Secret};
+
+const OPENING: &str = "${e2b.";
+const SECRET: &str = "secrets.";
+
+/// A piece of such a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part<'a> {
+    Text(&'a str),
+    /// By its name.
+    Secret(&'a str),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no placeholder: ${{e2b.secrets.NAME}} is one")]
+pub struct NotAPlaceholder(pub String);
+
+/// Whatever does not begin like a placeholder is text.
+pub fn parts(value: &str) -> Result<Vec<Part<'_>>, NotAPlaceholder> {
+    let (mut parts, mut rest) = (Vec::new(), value);
+    while let Some((text, more)) = rest.split_once(OPENING) {
+        let wrong = || {
+            let end = more.find('}').map_or(more.len(), |end| end + 1);
+            NotAPlaceholder(format!("{OPENING}{}", more.get(..end).unwrap_or_default()))
+        };
+        let (inside, behind) = more.split_once('}').ok_or_else(wrong)?;
+        let name = inside.strip_prefix(SECRET).filter(|name| !name.is_empty()).ok_or_else(wrong)?;
+        if !text.is_empty() {
+            parts.push(Part::Text(text));
+        }
+        parts.push(Part::Secret(name));
+        rest = behind;
+    }
+    if !rest.is_empty() {
+        parts.push(Part::Text(rest));
+    }
+    Ok(parts)
+}
+
+/// Who knows what placeholders stand for. Asked for each request, so that what it says is of now
+/// and is kept nowhere else.
+#[async_trait]
+pub trait Vault: Send + Sync {
+    /// `None`: the sandbox's team has no such secret, or there is no such sandbox.
+    async fn secret(&self, sandbox: SandboxId, name: &str) -> Option<Secret>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_taken_apart() {
+        use Part::{Secret, Text};
+        for (value, expected) in [
+            ("", Ok(vec![])),
+            ("Bearer abc", Ok(vec![Text("Bearer abc")])),
+            ("${e2b.secrets.a}", Ok(vec![Secret("a")])),
+            (
+                "Bearer ${e2b.secrets.my-key}${e2b.secrets.b};",
+                Ok(vec![Text("Bearer "), Secret("my-key"), Secret("b"), Text(";")]),
+            ),
+            ("$${HOME} ${other.a}", Ok(vec![Text("$${HOME} ${other.a}")])),
+            ("a ${e2b.secrets.}", Err("${e2b.secrets.}")),
+            ("a ${e2b.other.b} c", Err("${e2b.other.b}")),
+            ("${e2b.secrets.a", Err("${e2b.secrets.a")),
+        ] {
+            let expected = expected.map_err(|text: &str| NotAPlaceholder(text.to_owned()));
+            assert_eq!(parts(value), expected, "{value:?}");
+        }
+    }
+}
