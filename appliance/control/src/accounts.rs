@@ -8,12 +8,12 @@ use std::{
 
 use parking_lot::RwLock;
 use sandboxo_model::{
-    ApiKeyRecord, Base, ImageName, LayerKey, LayerRecord, SecretRecord, SnapshotKind,
+    ApiKeyRecord, Base, ImageName, LayerKey, LayerRecord, SecretName, SecretRecord, SnapshotKind,
     SnapshotRecord, TeamRecord, TemplateName, TemplateRecord, TemplateRef, VolumePhase,
     VolumeRecord, decide,
 };
 use sandboxo_zone_protocol::{
-    ApiKeyId, CheckpointId, ImageDigest, SecretId, Shape, TeamId, TemplateId, VolumeId,
+    ApiKeyId, CheckpointId, ImageDigest, Shape, TeamId, TemplateId, VolumeId,
 };
 
 #[derive(Default)]
@@ -32,7 +32,8 @@ pub(crate) struct Maps {
     pub(crate) snapshots: BTreeMap<TemplateId, Arc<SnapshotRecord>>,
     layers: BTreeMap<LayerKey, Arc<LayerRecord>>,
     volumes: BTreeMap<VolumeId, Arc<VolumeRecord>>,
-    pub(crate) secrets: BTreeMap<SecretId, Arc<SecretRecord>>,
+    /// Asked for by name, at each request that goes out with one.
+    secrets: BTreeMap<(TeamId, SecretName), Arc<SecretRecord>>,
 }
 
 /// What a client wants to start from.
@@ -150,11 +151,23 @@ impl Accounts {
     }
 
     pub(crate) fn put_secret(&self, secret: Arc<SecretRecord>) {
-        self.maps.write().secrets.insert(secret.id, secret);
+        self.maps.write().secrets.insert((secret.team, secret.name.clone()), secret);
     }
 
-    pub(crate) fn remove_secret(&self, id: SecretId) {
-        self.maps.write().secrets.remove(&id);
+    pub(crate) fn remove_secret(&self, secret: &SecretRecord) {
+        self.maps.write().secrets.remove(&(secret.team, secret.name.clone()));
+    }
+
+    pub(crate) fn secret(&self, team: TeamId, name: &SecretName) -> Option<Arc<SecretRecord>> {
+        self.read(|maps| maps.secrets.get(&(team, name.clone())).map(Arc::clone))
+    }
+
+    /// Of a team, by name.
+    pub(crate) fn secrets(&self, team: TeamId) -> Vec<Arc<SecretRecord>> {
+        self.read(|maps| {
+            let own = maps.secrets.iter().filter(|((owner, _), _)| *owner == team);
+            own.map(|(_, secret)| Arc::clone(secret)).collect()
+        })
     }
 
     pub(crate) fn layer(&self, key: LayerKey) -> Option<Arc<LayerRecord>> {

@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use sandboxo_model::{Invalid, NotASecretName, SecretName, SecretRecord, secret};
-use sandboxo_store::{Read as _, StoreError};
+use sandboxo_store::StoreError;
 use sandboxo_zone_protocol::{SandboxId, Secret, SecretId, TeamId, Vault};
 
 use crate::{context::Context, sandboxes::ListError};
@@ -74,12 +74,8 @@ impl Secrets {
             Some(token) => Some(token.parse().map_err(|NotASecretName| ListError::BadToken)?),
             None => None,
         };
-        let is_behind = |it: &SecretRecord| after.as_ref().is_none_or(|after| it.name > *after);
-        let mut items = self.context.accounts.read(|maps| {
-            let own = maps.secrets.values().filter(|it| it.team == team && is_behind(it));
-            own.map(Arc::clone).collect::<Vec<_>>()
-        });
-        items.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut items = self.context.accounts.secrets(team);
+        items.retain(|it| after.as_ref().is_none_or(|after| it.name > *after));
         let more = items.len() > limit;
         items.truncate(limit);
         let next = items.last().filter(|_| more).map(|it| it.name.clone());
@@ -88,12 +84,12 @@ impl Secrets {
 
     /// By id or name.
     pub fn get(&self, team: TeamId, called: &str) -> Option<Arc<SecretRecord>> {
-        let (id, name) = (called.parse().ok(), called.parse().ok());
-        let is_it = |it: &SecretRecord| Some(it.id) == id || Some(&it.name) == name.as_ref();
-        self.context.accounts.read(|maps| {
-            let mut own = maps.secrets.values().filter(|it| it.team == team);
-            own.find(|it| is_it(it)).map(Arc::clone)
-        })
+        let accounts = &self.context.accounts;
+        // No name reads as an id.
+        match called.parse::<SecretId>() {
+            Ok(id) => accounts.secrets(team).into_iter().find(|it| it.id == id),
+            Err(_not_an_id) => accounts.secret(team, &called.parse().ok()?),
+        }
     }
 
     /// Dropping the future does not stop it.
@@ -117,23 +113,14 @@ impl Secrets {
             SecretRecord { id, team, name, version, metadata, sealed, created_at, updated_at };
         let work = async move {
             let _changing = context.accounts.changing.lock().await;
-            let new = record.clone();
-            let write = context.store.write(move |tx| {
-                let mut own = tx.all::<SecretRecord>()?;
-                own.retain(|it| it.team == new.team);
-                if own.iter().any(|it| it.name == new.name) {
-                    return Err(SecretError::NameTaken(new.name));
-                }
-                if own.len() >= AT_MOST {
-                    return Err(SecretError::TooMany);
-                }
-                tx.put(&new);
-                Ok(())
-            });
-            write.await?;
-            let record = Arc::new(record);
-            context.accounts.put_secret(Arc::clone(&record));
-            Ok(record)
+            // All changes are made under this lock, and are in memory before it is let go.
+            if context.accounts.secret(record.team, &record.name).is_some() {
+                return Err(SecretError::NameTaken(record.name));
+            }
+            if context.accounts.secrets(record.team).len() >= AT_MOST {
+                return Err(SecretError::TooMany);
+            }
+            Ok(put(&context, record).await?)
         };
         self.context.to_the_end("new secret", work).await
     }
@@ -151,16 +138,12 @@ impl Secrets {
         if let Some(metadata) = &metadata {
             secret::metadata(metadata)?;
         }
-        let known = self.get(team, called);
-        let id = known.ok_or_else(|| SecretError::NotFound(called.to_owned()))?.id;
-        let (context, called, value) =
-            (Arc::clone(&self.context), called.to_owned(), value.to_owned());
+        let (this, called, value) = (self.clone(), called.to_owned(), value.to_owned());
         let work = async move {
+            let context = &this.context;
             let _changing = context.accounts.changing.lock().await;
-            // All changes are made under this lock, and are in memory before it is let go.
-            let known = context.accounts.read(|maps| maps.secrets.get(&id).map(Arc::clone));
-            let known = known.ok_or(SecretError::NotFound(called))?;
-            let version = known.version.saturating_add(1);
+            let known = this.get(team, &called).ok_or(SecretError::NotFound(called))?;
+            let (id, version) = (known.id, known.version.saturating_add(1));
             let key = &context.config.secrets_key;
             let record = SecretRecord {
                 version,
@@ -169,36 +152,42 @@ impl Secrets {
                 updated_at: context.now(),
                 ..SecretRecord::clone(&known)
             };
-            let new = record.clone();
-            let write = context.store.write(move |tx| {
-                tx.put(&new);
-                Ok::<_, StoreError>(())
-            });
-            write.await?;
-            let record = Arc::new(record);
-            context.accounts.put_secret(Arc::clone(&record));
-            Ok(record)
+            Ok(put(context, record).await?)
         };
         self.context.to_the_end("update secret", work).await
     }
 
     /// Dropping the future does not stop it.
     pub async fn delete(&self, team: TeamId, called: &str) -> Result<(), SecretError> {
-        let known = self.get(team, called);
-        let id = known.ok_or_else(|| SecretError::NotFound(called.to_owned()))?.id;
-        let context = Arc::clone(&self.context);
+        let (this, called) = (self.clone(), called.to_owned());
         let work = async move {
+            let context = &this.context;
             let _changing = context.accounts.changing.lock().await;
+            let known = this.get(team, &called).ok_or(SecretError::NotFound(called))?;
+            let id = known.id;
             let write = context.store.write(move |tx| {
                 tx.remove::<SecretRecord>(&id);
                 Ok::<_, StoreError>(())
             });
             write.await?;
-            context.accounts.remove_secret(id);
+            context.accounts.remove_secret(&known);
             Ok(())
         };
         self.context.to_the_end("delete secret", work).await
     }
+}
+
+/// For whoever holds `changing`.
+async fn put(context: &Context, record: SecretRecord) -> Result<Arc<SecretRecord>, StoreError> {
+    let record = Arc::new(record);
+    let written = Arc::clone(&record);
+    let write = context.store.write(move |tx| {
+        tx.put(&*written);
+        Ok::<_, StoreError>(())
+    });
+    write.await?;
+    context.accounts.put_secret(Arc::clone(&record));
+    Ok(record)
 }
 
 /// The zone has it, and is the context's.
@@ -209,10 +198,7 @@ impl Vault for Opener {
     async fn secret(&self, sandbox: SandboxId, name: &str) -> Option<Secret> {
         let context = self.0.upgrade()?;
         let team = context.index.get(sandbox)?.record().team;
-        let record = context.accounts.read(|maps| {
-            let mut own = maps.secrets.values().filter(|it| it.team == team);
-            own.find(|it| it.name.is(name)).map(Arc::clone)
-        })?;
+        let record = context.accounts.secret(team, &name.parse().ok()?)?;
         let SecretRecord { id, version, sealed, .. } = &*record;
         let value = seal::open(&context.config.secrets_key, *id, *version, sealed);
         if value.is_none() {

@@ -36,13 +36,6 @@ impl FromStr for SecretName {
     }
 }
 
-impl SecretName {
-    /// Whether `text` calls it so.
-    pub fn is(&self, text: &str) -> bool {
-        self.0.eq_ignore_ascii_case(text)
-    }
-}
-
 impl fmt::Display for SecretName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -5,7 +5,7 @@
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv4Addr},
-    sync::{Arc, OnceLock},
+    sync::Arc,
 };
 
 use parking_lot::Mutex;
@@ -24,7 +24,7 @@ const OF_ONE: usize = 256;
 #[derive(Clone, Default)]
 pub struct Guests {
     list: Arc<Mutex<HashMap<Ipv4Addr, Arc<Guest>>>>,
-    vault: Arc<OnceLock<Arc<dyn Vault>>>,
+    vault: Arc<Mutex<Option<Arc<dyn Vault>>>>,
 }
 
 pub(crate) struct Guest {
@@ -48,11 +48,11 @@ pub(crate) enum Standing {
 impl Guests {
     /// Whom secrets are asked for from now on.
     pub fn use_vault(&self, vault: Arc<dyn Vault>) {
-        self.vault.get_or_init(|| vault);
+        *self.vault.lock() = Some(vault);
     }
 
-    pub(crate) fn vault(&self) -> Option<&dyn Vault> {
-        self.vault.get().map(Arc::as_ref)
+    pub(crate) fn vault(&self) -> Option<Arc<dyn Vault>> {
+        self.vault.lock().clone()
     }
 
     /// One of an earlier process, whose rules are not known yet.

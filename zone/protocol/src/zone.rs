@@ -21,7 +21,7 @@ pub const AGENT_PORT: u16 = 49983;
 pub trait Zone: Send + Sync {
     fn info(&self) -> ZoneInfo;
 
-    /// Whom egress asks for secrets. Told once, before sandboxes are.
+    /// Whom egress asks for secrets from now on. Before, requests that need one are cut.
     fn use_vault(&self, vault: Arc<dyn Vault>);
 
     /// Returns once the agent answers. A repeat for a running id is a success.
