@@ -68,9 +68,12 @@ fn rate(limits: &RateLimits, method: &Method, route: &str) -> Option<NonZeroU32>
         (
             "GET",
             "/sandboxes" | "/v2/sandboxes" | "/templates" | "/v2/templates" | "/snapshots"
-            | "/secrets",
+            | "/secrets" | "/volumes",
         ) => limits.list,
-        ("DELETE", "/sandboxes/{id}" | "/templates/{id}" | "/secrets/{secret}") => limits.delete,
+        (
+            "DELETE",
+            "/sandboxes/{id}" | "/templates/{id}" | "/secrets/{secret}" | "/volumes/{id}",
+        ) => limits.delete,
         _ => None,
     }
 }
