@@ -38,6 +38,14 @@ def test_commands_give_output_exit_codes_and_environment(sandbox):
     assert sandbox.commands.run("whoami", user="root").stdout == "root\n"
 
 
+def test_servers_of_a_template_learn_the_environment_of_their_sandbox(sandbox):
+    ask = "curl -s {} http://localhost:49983/envs | python3 -c 'import json, sys; print(json.load(sys.stdin).get(\"GREETING\"))'"
+    assert sandbox.commands.run(ask.format("")).stdout == "a\"b'c\n$(id)\n"
+    # Root has to know the token, and so has whoever comes by the front door.
+    assert sandbox.commands.run(ask.format(""), user="root").stdout == "None\n"
+    assert sandbox.commands.run("curl -s -o /dev/null -w '%{http_code}' http://localhost:49983/metrics").stdout == "401"
+
+
 def test_row_09_a_command_past_its_time_is_killed(sandbox):
     with pytest.raises(TimeoutException):
         sandbox.commands.run("sleep 61", timeout=1)

@@ -109,7 +109,7 @@ async fn answer_all(agent: Arc<Agent>, mut end: AgentEnd, streams: Tasks) {
                 let agent = agent.clone();
                 let stream = Box::new(reply.accept());
                 let after = streams.clone();
-                streams.spawn("stream", |_stop| server::serve(agent, stream, after));
+                streams.spawn("stream", |_stop| server::serve(agent, stream, None, after));
             }
             Incoming::Open(Target::Port(port), reply) if agent.identity().is_some() => {
                 streams.spawn("port", |_stop| ports::carry(port, reply));

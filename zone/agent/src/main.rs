@@ -4,6 +4,7 @@
 
 mod account;
 mod agent;
+mod asker;
 mod auth;
 mod body;
 mod channel;

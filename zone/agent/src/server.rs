@@ -17,7 +17,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::{agent::Agent, guest, http_service::answer};
+use crate::{agent::Agent, asker::Asker, guest, http_service::answer};
 
 /// Of one connection, each way: a slow reader holds no more than this in memory.
 const BUFFER: usize = 64 * 1024;
@@ -44,7 +44,9 @@ pub(crate) fn listen(agent: Arc<Agent>, listener: TcpListener, tasks: &Tasks) {
             }
             let agent = agent.clone();
             let after = connections.clone();
-            connections.spawn("connection", |_stop| serve(agent, Box::new(stream), after));
+            let asker = Asker::of(&stream);
+            connections
+                .spawn("connection", move |_stop| serve(agent, Box::new(stream), asker, after));
         }
     });
 }
@@ -74,11 +76,16 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Carrier for T {}
 
 /// One type of connection, whatever carries it: each more is a tenth of a megabyte in every
 /// sandbox.
-pub(crate) async fn serve(agent: Arc<Agent>, stream: Box<dyn Carrier>, after: Tasks) {
+pub(crate) async fn serve(
+    agent: Arc<Agent>,
+    stream: Box<dyn Carrier>,
+    asker: Option<Asker>,
+    after: Tasks,
+) {
     let tidy = agent.tidy.clone();
     let service = service_fn(move |request| {
         let agent = agent.clone();
-        async move { Ok::<_, Infallible>(answer(&agent, request).await) }
+        async move { Ok::<_, Infallible>(answer(&agent, asker, request).await) }
     });
     let served =
         http1::Builder::new().max_buf_size(BUFFER).serve_connection(TokioIo::new(stream), service);
