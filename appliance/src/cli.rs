@@ -17,6 +17,7 @@ mod snapshots;
 mod target;
 mod templates;
 mod terminal;
+mod volumes;
 mod words;
 
 use std::process::ExitCode;
@@ -57,6 +58,9 @@ pub(crate) enum Command {
     /// Moments of sandboxes, to start others from
     #[command(subcommand)]
     Snapshot(Snapshot),
+    /// Folders that outlive sandboxes
+    #[command(subcommand)]
+    Volume(Volume),
     /// API keys of clients
     #[command(subcommand)]
     Key(Key),
@@ -117,6 +121,19 @@ pub(crate) enum Snapshot {
     Rm {
         /// Its id or name
         snapshot: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Volume {
+    /// Make one and print its id
+    Create(volumes::Create),
+    /// List them
+    Ls,
+    /// Delete one with all that is in it
+    Rm {
+        /// Its id or name
+        volume: String,
     },
 }
 
@@ -212,6 +229,9 @@ pub(crate) async fn run(context: Context, command: Command) -> Result<ExitCode> 
         Command::Template(Template::Import(import)) => templates::import(&context, import).await?,
         Command::Template(Template::Base(base)) => base::base(&context, base).await?,
         Command::Template(Template::Rm { template }) => templates::rm(&context, &template).await?,
+        Command::Volume(Volume::Create(create)) => volumes::create(&context, create).await?,
+        Command::Volume(Volume::Ls) => volumes::ls(&context).await?,
+        Command::Volume(Volume::Rm { volume }) => volumes::rm(&context, &volume).await?,
         Command::Key(Key::Ls) => keys::ls(&context).await?,
         Command::Key(Key::Create { name }) => keys::create(&context, &name).await?,
         Command::Key(Key::Rm { id }) => keys::rm(&context, &id).await?,

@@ -9,8 +9,8 @@ use sandboxo_tests::eventually;
 use tokio::time::Instant;
 
 use crate::promises::{
-    Known, Promise, World, build, create, create_again, create_volume, create_with, delete_volumes,
-    import, kill, kill_all, set_timeout, volumes,
+    Known, Promise, World, build, clone_volume, create, create_again, create_volume, create_with,
+    delete_volumes, import, kill, kill_all, set_timeout, volumes,
 };
 
 /// Of a sandbox that stays; the machine may be slow.
@@ -117,15 +117,22 @@ async fn die_at(world: &mut World, name: &str) -> Result<()> {
             set_timeout(&client, victim, seconds).await?;
         }
         "volume" => {
-            let goes = matches!(name, "volume.doomed" | "volume.unmounted" | "volume.removed");
-            if goes {
-                ensure!(create_volume(&client, &key).await?, "a volume");
-            }
-            world.appliance.order_death(&order)?;
-            let answered = if goes {
-                delete_volumes(&client, &key).await?
-            } else {
-                create_volume(&client, &key).await?
+            let source = source_of(&key);
+            let answered = match name {
+                "volume.doomed" | "volume.unmounted" | "volume.removed" => {
+                    ensure!(create_volume(&client, &key).await?, "a volume");
+                    world.appliance.order_death(&order)?;
+                    delete_volumes(&client, &key).await?
+                }
+                "volume.frozen" | "volume.copied" => {
+                    ensure!(create_volume(&client, &source).await?, "a volume to be cloned");
+                    world.appliance.order_death(&order)?;
+                    clone_volume(&client, &key, &source).await?
+                }
+                _ => {
+                    world.appliance.order_death(&order)?;
+                    create_volume(&client, &key).await?
+                }
             };
             ensure!(!answered, "it dies before it answers");
         }
@@ -181,7 +188,14 @@ async fn die_at(world: &mut World, name: &str) -> Result<()> {
             Ok(())
         };
         eventually(Duration::from_secs(20), left).await?;
-        ensure!(create_volume(&client, &key).await?, "a volume again");
+        let source = source_of(&key);
+        if volumes(&client, &source).await?.is_empty() {
+            ensure!(create_volume(&client, &key).await?, "a volume again");
+        } else {
+            // One that stands still could not be cloned again.
+            ensure!(clone_volume(&client, &key, &source).await?, "a clone again");
+            ensure!(delete_volumes(&client, &source).await?, "and the end of what it is of");
+        }
         ensure!(delete_volumes(&client, &key).await?, "and its end");
     }
     if story == "mount" {
@@ -208,4 +222,9 @@ async fn die_at(world: &mut World, name: &str) -> Result<()> {
     let surplus = world.book.len().saturating_sub(MOST);
     let others = world.book.values_mut().filter(|known| known.promise == Promise::Lives);
     kill_all(&client, others.take(surplus).collect()).await
+}
+
+/// The name of the volume that is cloned.
+fn source_of(key: &str) -> String {
+    format!("{key}-source")
 }

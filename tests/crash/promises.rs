@@ -328,6 +328,15 @@ pub(crate) async fn create_volume(client: &Client, name: &str) -> Result<bool> {
     Ok(true)
 }
 
+/// With what the volume of the other name holds. `false`: no answer came.
+pub(crate) async fn clone_volume(client: &Client, name: &str, of: &str) -> Result<bool> {
+    let asked = client.api(Method::POST, "/volumes");
+    let asked = asked.json(&json!({ "name": name, "fromVolume": of }));
+    let Some((status, text)) = answer(asked).await else { return Ok(false) };
+    ensure!(status == StatusCode::CREATED, "a clone was answered with {status}: {text}");
+    Ok(true)
+}
+
 /// Asks for the end of all of this name. `false`: no answer came.
 pub(crate) async fn delete_volumes(client: &Client, name: &str) -> Result<bool> {
     for id in volumes(client, name).await? {

@@ -23,3 +23,5 @@ mod survives;
 mod tidy;
 #[cfg(test)]
 mod upgrade;
+#[cfg(test)]
+mod volumes;

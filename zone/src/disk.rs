@@ -36,6 +36,8 @@ const PRIVATE: [&str; 6] = [
     "-E",
     "nodiscard,lazy_itable_init=1",
 ];
+/// Nobody who gives up waits for more of a copy.
+const COPIED_AT_ONCE: usize = 64 << 20;
 const MKFS_TIMEOUT: Duration = Duration::from_mins(1);
 /// Another process may take the free loop device that the kernel named.
 const LOOP_ATTEMPTS: u32 = 64;
@@ -85,7 +87,8 @@ impl Disks {
     ) -> Result<(), DiskError> {
         let template = self.template(size_mib).await?;
         blocking(move || {
-            copy_sparse(&template, &image).map_err(DiskError::at("copy the empty file system"))?;
+            copy_sparse(&template, &image, || true)
+                .map_err(DiskError::at("copy the empty file system"))?;
             fs::create_dir_all(&at).map_err(DiskError::at("make the mount point"))?;
             mount_image(&image, &at, "nodiscard")
         })
@@ -140,8 +143,8 @@ async fn blocking<T: Send + 'static>(
     })
 }
 
-/// Copies the data and leaves the holes.
-fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
+/// Copies the data and leaves the holes; where the host's file system can, both share their blocks.
+pub(crate) fn copy_sparse(from: &Path, to: &Path, is_wanted: impl Fn() -> bool) -> io::Result<()> {
     let source = File::open(from)?;
     let target = OpenOptions::new().write(true).create(true).truncate(true).open(to)?;
     let length = source.metadata()?.len();
@@ -156,7 +159,10 @@ fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
         at = lseek(&source, start, Whence::SeekHole)?;
         let (mut read_at, mut write_at) = (start, start);
         while read_at < at {
-            let left = usize::try_from(at - read_at).unwrap_or(usize::MAX);
+            if !is_wanted() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let left = usize::try_from(at - read_at).unwrap_or(usize::MAX).min(COPIED_AT_ONCE);
             let copied =
                 copy_file_range(&source, Some(&mut read_at), &target, Some(&mut write_at), left)?;
             if copied == 0 {
@@ -303,6 +309,46 @@ pub(crate) fn unmount(mount: &Path) -> io::Result<()> {
     gone(fs::remove_dir(mount))
 }
 
+/// A mounted file system that nobody changes: what is written to it is on its image, and whoever
+/// writes waits until this is dropped. It outlives the process that it is dropped in.
+pub(crate) struct Still(File);
+
+impl Still {
+    pub(crate) fn hold(mount: &Path) -> io::Result<Self> {
+        let root = File::open(mount)?;
+        still(&root, FIFREEZE)?;
+        Ok(Self(root))
+    }
+}
+
+impl Drop for Still {
+    fn drop(&mut self) {
+        if let Err(error) = still(&self.0, FITHAW) {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "a volume stands still until the next start");
+        }
+    }
+}
+
+/// What an earlier process held still. Of others it is a success.
+pub(crate) fn let_go(mount: &Path) -> io::Result<()> {
+    match still(&File::open(mount)?, FITHAW) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        let_go => let_go,
+    }
+}
+
+/// `_IOWR('X', 119, int)` and the one after it, of linux/fs.h.
+const FIFREEZE: libc::c_ulong = 0xc004_5877;
+const FITHAW: libc::c_ulong = 0xc004_5878;
+
+#[expect(unsafe_code, reason = "a file system is held still by ioctl")]
+fn still(root: &File, request: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: neither reads its argument.
+    Errno::result(unsafe { libc::ioctl(root.as_raw_fd(), request, 0) })?;
+    Ok(())
+}
+
 /// All that is mounted there. A repeat is a success.
 pub(crate) fn detach(mount: &Path) -> io::Result<()> {
     loop {
@@ -374,7 +420,8 @@ mod tests {
         let file = File::create(&from).unwrap();
         file.set_len(1 << 30).unwrap();
         file.write_all_at(b"middle", 512 << 20).unwrap();
-        copy_sparse(&from, &to).unwrap();
+        copy_sparse(&from, &to, || true).unwrap();
+        copy_sparse(&from, &folder.path().join("unwanted"), || false).unwrap_err();
         let copy = fs::metadata(&to).unwrap();
         assert_eq!(copy.len(), 1 << 30);
         assert!(copy.blocks() * 512 < 1 << 20, "{} blocks", copy.blocks());

@@ -3,12 +3,13 @@
 //! Its size is the limit of what is in it, whoever writes: clients by the files, sandboxes by
 //! their mounts.
 
+mod copy;
 mod files;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -56,6 +57,8 @@ pub(crate) struct Volumes {
     doomed: Mutex<BTreeSet<VolumeId>>,
     /// One at a time is made, mounted or removed.
     changing: tokio::sync::Mutex<()>,
+    /// And one is copied.
+    copying: tokio::sync::Mutex<()>,
 }
 
 impl Volumes {
@@ -67,9 +70,14 @@ impl Volumes {
             open: Mutex::default(),
             doomed: Mutex::default(),
             changing: tokio::sync::Mutex::new(()),
+            copying: tokio::sync::Mutex::new(()),
         };
         for folder in [&volumes.images, &volumes.mounts] {
             fs::create_dir_all(folder)?;
+        }
+        for point in disk::mount_points()?.iter().filter(|it| it.parent() == Some(&volumes.mounts))
+        {
+            disk::let_go(point)?;
         }
         for entry in fs::read_dir(&volumes.images)? {
             let path = entry?.path();
@@ -93,11 +101,19 @@ impl Volumes {
         let unfinished = self.beside(id, UNFINISHED);
         disk::make_file_system(&unfinished, u64::from(size_mib), &MKFS).await.map_err(of_disk)?;
         crashpoint(Point::VolumeFormatted);
-        let kept = fs::File::open(&unfinished)
-            .and_then(|file| file.sync_all())
-            .and_then(|()| fs::rename(&unfinished, &image))
-            .and_then(|()| fs::File::open(&self.images)?.sync_all());
-        kept.map_err(of_io)
+        self.keep(&unfinished, &image).map_err(of_io)
+    }
+
+    fn keep(&self, unfinished: &Path, image: &Path) -> io::Result<()> {
+        fs::File::open(unfinished)?.sync_all()?;
+        fs::rename(unfinished, image)?;
+        fs::File::open(&self.images)?.sync_all()
+    }
+
+    /// What it takes on the host, in MiB.
+    pub(crate) fn weight_mib(&self, id: VolumeId) -> io::Result<u64> {
+        // Blocks are of 512 bytes here, whatever the file system's own are.
+        Ok((fs::metadata(self.image(id))?.blocks() * 512).div_ceil(1 << 20))
     }
 
     pub(crate) fn contains(&self, id: VolumeId) -> bool {

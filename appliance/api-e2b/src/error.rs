@@ -211,6 +211,7 @@ impl From<CreateVolumeError> for ApiError {
             CreateVolumeError::NameTaken(_) => {
                 Self::Conflict { message, error_code: Some("volume_exists") }
             }
+            CreateVolumeError::NoSource(_) => Self::NotFound(format!("fromVolume: {message}")),
             CreateVolumeError::DiskFull => Self::Unable { message, error_code: "disk_full" },
             CreateVolumeError::TimedOut => {
                 Self::TooSlow { message, error_code: "volume_timed_out" }

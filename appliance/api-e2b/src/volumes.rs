@@ -35,8 +35,11 @@ struct VolumeAndToken {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct NewVolume {
     name: String,
+    /// Whose files it begins with, by name or id.
+    from_volume: Option<String>,
 }
 
 impl From<&VolumeRecord> for Volume {
@@ -57,9 +60,9 @@ async fn list(State(surface): State<Surface>, caller: Caller) -> Json<Vec<Volume
 async fn create(
     State(surface): State<Surface>,
     caller: Caller,
-    Body(NewVolume { name }): Body<NewVolume>,
+    Body(NewVolume { name, from_volume }): Body<NewVolume>,
 ) -> Result<(StatusCode, Json<VolumeAndToken>), ApiError> {
-    let made = surface.control.volumes.create(caller.team, &name).await?;
+    let made = surface.control.volumes.create(caller.team, &name, from_volume.as_deref()).await?;
     Ok((StatusCode::CREATED, Json(with_token(&surface, &made))))
 }
 

@@ -31,6 +31,8 @@ pub enum CreateVolumeError {
     Name(#[from] NotAVolumeName),
     #[error("the team has a volume '{0}' already")]
     NameTaken(VolumeName),
+    #[error("the team has no volume '{0}'")]
+    NoSource(String),
     #[error("the disk is full")]
     DiskFull,
     #[error("the zone did not make the volume in time")]
@@ -101,14 +103,23 @@ impl Volumes {
         self.list(team).into_iter().find(|it| it.id.to_string() == id)
     }
 
-    /// Dropping the future does not stop it.
+    /// Empty, or with what the team's volume of that name or id holds. Dropping the future does
+    /// not stop it.
     pub async fn create(
         &self,
         team: TeamId,
         name: &str,
+        from: Option<&str>,
     ) -> Result<Arc<VolumeRecord>, CreateVolumeError> {
-        let (this, name) = (self.clone(), name.parse()?);
-        let work = async move { this.make(team, name).await };
+        let name = name.parse()?;
+        let source = from.map(|from| {
+            let mut volumes = self.list(team).into_iter();
+            volumes
+                .find(|it| it.id.to_string() == from || it.name.to_string() == from)
+                .ok_or_else(|| CreateVolumeError::NoSource(from.to_owned()))
+        });
+        let (this, source) = (self.clone(), source.transpose()?);
+        let work = async move { this.make(team, name, source.as_deref()).await };
         self.context.to_the_end("create volume", work).await
     }
 
@@ -116,6 +127,7 @@ impl Volumes {
         &self,
         team: TeamId,
         name: VolumeName,
+        source: Option<&VolumeRecord>,
     ) -> Result<Arc<VolumeRecord>, CreateVolumeError> {
         let context = &self.context;
         let info = context.zone.info();
@@ -124,7 +136,7 @@ impl Volumes {
             team,
             name,
             zone: info.name,
-            size_mib: context.config.volume_mib,
+            size_mib: source.map_or(context.config.volume_mib, |source| source.size_mib),
             created_at: context.now(),
             phase: VolumePhase::Making,
         };
@@ -141,7 +153,12 @@ impl Volumes {
         });
         write.await?;
         crashpoint(Point::VolumeRecorded);
-        let made = context.zone.make_volume(record.id, record.size_mib);
+        let made = async {
+            match source {
+                None => context.zone.make_volume(record.id, record.size_mib).await,
+                Some(source) => context.zone.clone_volume(record.id, source.id).await,
+            }
+        };
         let made = timeout(context.config.create_budget, made).await;
         crashpoint(Point::VolumeMade);
         let failed = match made {
@@ -151,6 +168,9 @@ impl Volumes {
             }
             Ok(Err(ZoneVolumeError::DiskFull)) => CreateVolumeError::DiskFull,
             Ok(Err(ZoneVolumeError::Unavailable)) => CreateVolumeError::ZoneUnavailable,
+            Ok(Err(ZoneVolumeError::Gone)) => CreateVolumeError::NoSource(
+                source.map(|it| it.name.to_string()).unwrap_or_default(),
+            ),
             Ok(Err(error @ (ZoneVolumeError::InUse | ZoneVolumeError::Internal(_)))) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(volume.id = %record.id, error, "a volume can't be made");
@@ -180,7 +200,11 @@ impl Volumes {
             Ok(()) => return Ok(self.forget(record.id).await?),
             Err(ZoneVolumeError::InUse) => DeleteVolumeError::InUse(record.name.clone()),
             Err(ZoneVolumeError::Unavailable) => DeleteVolumeError::ZoneUnavailable,
-            Err(error @ (ZoneVolumeError::DiskFull | ZoneVolumeError::Internal(_))) => {
+            Err(
+                error @ (ZoneVolumeError::DiskFull
+                | ZoneVolumeError::Gone
+                | ZoneVolumeError::Internal(_)),
+            ) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(volume.id = %record.id, error, "a volume can't be removed");
                 DeleteVolumeError::Failed
@@ -241,6 +265,7 @@ impl Volumes {
             ZoneVolumeError::Unavailable => OpenVolumeError::ZoneUnavailable,
             error @ (ZoneVolumeError::DiskFull
             | ZoneVolumeError::InUse
+            | ZoneVolumeError::Gone
             | ZoneVolumeError::Internal(_)) => OpenVolumeError::Failed(error),
         })
     }

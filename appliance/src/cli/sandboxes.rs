@@ -10,7 +10,7 @@ use super::{
     Context,
     api::{self, Sandbox},
     target::Target,
-    words::{Duration, Pair},
+    words::{Duration, Mount, Pair},
 };
 use crate::output::{self, Form};
 
@@ -28,6 +28,9 @@ pub(crate) struct Create {
     /// A label to find it by
     #[arg(short, long, value_name = "NAME=VALUE")]
     metadata: Vec<Pair>,
+    /// A volume, and where it appears
+    #[arg(long, value_name = "VOLUME:PATH")]
+    volume: Vec<Mount>,
     /// It reaches nothing outside
     #[arg(long)]
     no_internet: bool,
@@ -99,6 +102,15 @@ pub(crate) async fn create(context: &Context, create: Create) -> Result<()> {
         "autoPause": create.on_timeout == OnTimeout::Pause,
         "autoResume": { "enabled": create.auto_resume },
     });
+    if !create.volume.is_empty()
+        && let Some(body) = body.as_object_mut()
+    {
+        let mounts = create
+            .volume
+            .iter()
+            .map(|Mount { volume, path }| json!({ "name": volume, "path": path }));
+        body.insert("volumeMounts".into(), mounts.collect());
+    }
     if create.no_internet
         && let Some(body) = body.as_object_mut()
     {

@@ -41,6 +41,26 @@ impl FromStr for Pair {
     }
 }
 
+/// A volume in a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mount {
+    pub(crate) volume: String,
+    pub(crate) path: String,
+}
+
+impl FromStr for Mount {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once(':') {
+            Some((volume, path)) if !volume.is_empty() && path.starts_with('/') => {
+                Ok(Self { volume: volume.into(), path: path.into() })
+            }
+            _ => Err("must be VOLUME:/PATH"),
+        }
+    }
+}
+
 /// One end of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -106,6 +126,15 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(text.parse().ok(), place, "{text}");
+        }
+    }
+
+    #[test]
+    fn mounts() {
+        let mount = Mount { volume: "data".into(), path: "/a:b".into() };
+        assert_eq!("data:/a:b".parse(), Ok(mount));
+        for wrong in ["data", "data:", "data:a", ":/a", ""] {
+            assert!(wrong.parse::<Mount>().is_err(), "{wrong}");
         }
     }
 

@@ -86,6 +86,8 @@ points! {
     VolumeHeld = "mount.held",
     VolumeRecorded = "volume.recorded",
     VolumeFormatted = "volume.formatted",
+    VolumeFrozen = "volume.frozen",
+    VolumeCopied = "volume.copied",
     VolumeMade = "volume.made",
     VolumeDoomed = "volume.doomed",
     VolumeUnmounted = "volume.unmounted",

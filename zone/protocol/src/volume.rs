@@ -202,6 +202,9 @@ pub enum VolumeError {
     /// Somebody reads or writes it.
     #[error("the volume is in use")]
     InUse,
+    /// The one to be cloned.
+    #[error("the volume is not there")]
+    Gone,
     #[error("the zone is not available")]
     Unavailable,
     #[error("the zone failed")]

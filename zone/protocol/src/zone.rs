@@ -75,6 +75,10 @@ pub trait Zone: Send + Sync {
     /// An empty one of this size. A repeat is a success.
     async fn make_volume(&self, id: VolumeId, size_mib: u32) -> Result<(), VolumeError>;
 
+    /// One with what another holds, all of it as it was at one moment, and of the other's size.
+    /// Whoever writes to the other waits meanwhile. Dropping the future ends it.
+    async fn clone_volume(&self, id: VolumeId, of: VolumeId) -> Result<(), VolumeError>;
+
     /// With all that is in it. A repeat is a success.
     async fn remove_volume(&self, id: VolumeId) -> Result<(), VolumeError>;
 

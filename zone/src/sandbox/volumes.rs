@@ -119,9 +119,10 @@ pub(super) async fn are_there(
         let (Some(mount), Ok(inside)) = (mount, path.parse::<VolumePath>()) else { continue };
         let files = volumes.open(mount.volume).await.map_err(|error| match error {
             VolumeError::DiskFull => CreateError::DiskFull,
-            error @ (VolumeError::InUse | VolumeError::Unavailable | VolumeError::Internal(_)) => {
-                failed(error.into())
-            }
+            error @ (VolumeError::InUse
+            | VolumeError::Gone
+            | VolumeError::Unavailable
+            | VolumeError::Internal(_)) => failed(error.into()),
         })?;
         match files.stat(&inside).await {
             Ok(_) => {}

@@ -19,7 +19,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 
 impl World {
     async fn volume(&self, name: &str) -> VolumeId {
-        self.control.volumes.create(self.team, name).await.unwrap().id
+        self.control.volumes.create(self.team, name, None).await.unwrap().id
     }
 
     async fn delete_volume(&self, id: VolumeId) -> Result<(), DeleteVolumeError> {

@@ -92,6 +92,7 @@ pub enum Call {
     KeepWarm(BTreeSet<Shape>),
     KeepImages(BTreeSet<ImageDigest>),
     MakeVolume(VolumeId, u32),
+    CloneVolume(VolumeId, VolumeId),
     RemoveVolume(VolumeId),
 }
 
@@ -709,6 +710,16 @@ impl Zone for FakeZone {
             Ok(())
         });
         made.map_err(of_volumes)
+    }
+
+    async fn clone_volume(&self, id: VolumeId, of: VolumeId) -> Result<(), VolumeError> {
+        let cloned = self.ask(Call::CloneVolume(id, of), |state| {
+            if state.volumes.contains(&of) {
+                state.volumes.insert(id);
+            }
+            Ok(state.volumes.contains(&of))
+        });
+        if cloned.map_err(of_volumes)? { Ok(()) } else { Err(VolumeError::Gone) }
     }
 
     async fn remove_volume(&self, id: VolumeId) -> Result<(), VolumeError> {
