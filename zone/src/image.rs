@@ -1,5 +1,5 @@
-//! Images: root file systems by the digest of the stream that they came in, or of the manifest
-//! that a registry has of them.
+//! Images: root file systems by the digest of the stream that they came in, as they are or in
+//! layers, or of the manifest that a registry has of them.
 //!
 //! An image is unpacked beside its place and renamed into it, so one that is there is whole. What
 //! an interrupted import left is removed at the next start; `collect` says when an image goes.
@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fs, io, io::Read, path::PathBuf, sync::Arc, tim
 use parking_lot::Mutex;
 use sandboxo_archive::decoded;
 use sandboxo_crashpoint::{Point, crashpoint};
-use sandboxo_zone_protocol::{Clock, ImageDigest, ImageInfo, ImportError, Random};
+use sandboxo_zone_protocol::{Clock, ImageDigest, ImageInfo, ImportError, Imported, Random};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::{io::AsyncRead, sync::Notify};
@@ -20,6 +20,7 @@ use crate::{
     slot::write_whole,
 };
 
+mod archived;
 mod collect;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -79,7 +80,7 @@ impl Images {
         &self,
         tar: Box<dyn AsyncRead + Send + Unpin>,
         random: &dyn Random,
-    ) -> Result<ImageInfo, ImportError> {
+    ) -> Result<Imported, ImportError> {
         let unfinished = self.unfinished(random);
         let images = self.clone();
         let reader = SyncIoBridge::new(tar);
@@ -95,10 +96,9 @@ impl Images {
         Unfinished(self.folder.join(name))
     }
 
-    fn unpack(&self, tar: impl Read, unfinished: &Unfinished) -> Result<ImageInfo, ImportError> {
-        let rootfs = unfinished.0.join("rootfs");
-        fs::create_dir_all(&rootfs).map_err(storing)?;
-        let root = root::Root::open(&rootfs).map_err(storing)?;
+    fn unpack(&self, tar: impl Read, unfinished: &Unfinished) -> Result<Imported, ImportError> {
+        fs::create_dir_all(unfinished.rootfs()).map_err(storing)?;
+        let root = root::Root::open(&unfinished.rootfs()).map_err(storing)?;
         let mut stream = Hashed { inner: tar, hash: Sha256::new() };
         let space = unpack::Space {
             folder: &self.folder,
@@ -116,10 +116,18 @@ impl Images {
             }
         };
         io::copy(&mut stream, &mut io::sink()).map_err(ImportError::Read)?;
+        let digest = ImageDigest::from_bytes(stream.hash.finalize().into());
+        let (root, size_bytes, defaults) = match archived::look(&root)? {
+            None => (root, size_bytes, None),
+            Some(mut archived) => {
+                let (root, size_bytes) = self.unpack_layers(&mut archived, unfinished)?;
+                (root, size_bytes, Some(archived.defaults))
+            }
+        };
         unpack::make_places(&root)?;
         crashpoint(Point::ImportUnpacked);
-        let digest = ImageDigest::from_bytes(stream.hash.finalize().into());
-        self.settle(unfinished, &root, digest, size_bytes)
+        let image = self.settle(unfinished, &root, digest, size_bytes)?;
+        Ok(Imported { image, defaults })
     }
 
     /// It gets its place: what is there is whole.

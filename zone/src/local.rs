@@ -15,7 +15,7 @@ use sandboxo_registry::Registries;
 use sandboxo_tasks::{Tasks, every};
 use sandboxo_zone_protocol::{
     AGENT_PORT, ByteStream, Capacity, Checkpoint, CheckpointId, Clock, ConnectError, CreateError,
-    ImageDigest, ImageInfo, ImportError, Kept, Measured, NetworkPolicy, Notice, Origin, PauseError,
+    ImageDigest, ImportError, Imported, Kept, Measured, NetworkPolicy, Notice, Origin, PauseError,
     Pull, PullError, Pulled, Random, SandboxId, SandboxSpec, Shape, Started, Timestamp, Vault,
     VolumeError, VolumeFiles, VolumeId, Zone, ZoneError, ZoneEvent, ZoneInfo,
 };
@@ -388,7 +388,7 @@ impl Zone for LocalZone {
     async fn import_image(
         &self,
         tar: Box<dyn AsyncRead + Send + Unpin>,
-    ) -> Result<ImageInfo, ImportError> {
+    ) -> Result<Imported, ImportError> {
         let host = &self.shared.host;
         host.images.import(tar, &*host.random).await
     }

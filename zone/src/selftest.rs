@@ -28,7 +28,7 @@ pub enum SelfTestError {
 
 pub(crate) async fn run(host: &Arc<Host>) -> Result<(), SelfTestError> {
     let tar = empty_root().map_err(ImportError::Read)?;
-    let image = host.images.import(Box::new(io::Cursor::new(tar)), &*host.random).await?;
+    let image = host.images.import(Box::new(io::Cursor::new(tar)), &*host.random).await?.image;
     let shape = Shape {
         image: image.digest,
         resources: RESOURCES,

@@ -1,4 +1,4 @@
-//! `/templates`: every team's, and imports of root file systems.
+//! `/templates`: every team's, and imports of root file systems and images.
 
 use axum::{
     Json,
@@ -59,7 +59,7 @@ pub(crate) async fn list(State(surface): State<Surface>, _: Operator) -> Json<Ve
     Json(imported.chain(built.iter().filter_map(|record| built_view(&surface, record))).collect())
 }
 
-/// The body is a tar stream, gzipped or not, of any size.
+/// The body is a tar stream, gzipped or not, of any size: a root file system, or one image.
 pub(crate) async fn import(
     State(surface): State<Surface>,
     _: Operator,
@@ -90,7 +90,7 @@ pub(crate) async fn import(
     };
     import.platform = platform.unwrap_or(import.platform);
     import.public = public.unwrap_or(import.public);
-    import.user = user.unwrap_or(import.user);
+    import.user = user;
     import.workdir = workdir.or(import.workdir);
     let images = image.unwrap_or_default();
     import.image_names =
@@ -158,6 +158,7 @@ fn view(surface: &Surface, record: &TemplateRecord) -> View {
         build: _,
         resources,
         platform,
+        env: _,
         user,
         workdir,
         created_at,

@@ -351,6 +351,7 @@ impl Template {
             build,
             resources,
             platform: _,
+            env: _,
             user: _,
             workdir: _,
             created_at,

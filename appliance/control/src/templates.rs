@@ -1,15 +1,16 @@
 //! Templates: what a sandbox can start from.
 
-use std::{future::Future, sync::Arc};
+use std::{collections::BTreeMap, future::Future, sync::Arc};
 
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_model::{
     Field, Invalid, NotAnImageName, SnapshotRecord, TemplateName, TemplateNameError,
-    TemplateRecord, resources,
+    TemplateRecord, resources, rules,
 };
 use sandboxo_store::{Read as _, StoreError};
 use sandboxo_zone_protocol::{
-    BuildId, ImportError, Platform, Resources, TeamId, TemplateId, ZoneError,
+    BuildId, ImageDefaults, ImportError, Imported, Platform, Resources, TeamId, TemplateId,
+    ZoneError,
 };
 use tokio::{io::AsyncRead, time::timeout};
 
@@ -21,6 +22,10 @@ pub struct Templates {
     context: Arc<Context>,
 }
 
+const DEFAULT_USER: &str = "user";
+/// As other tools have it where an image names nobody.
+const ROOT: &str = "root";
+
 /// How to make or replace a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportTemplate {
@@ -30,7 +35,9 @@ pub struct ImportTemplate {
     pub public: bool,
     pub resources: Resources,
     pub platform: Platform,
-    pub user: String,
+    /// `None`: the image's own, and `user` of a root file system, of which nobody says anything.
+    pub user: Option<String>,
+    /// `None`: the image's own, or the user's home.
     pub workdir: Option<String>,
     /// What recipes may call the image, such as `ubuntu:22.04`.
     pub image_names: Vec<String>,
@@ -43,7 +50,7 @@ impl ImportTemplate {
             public: true,
             resources: resources::DEFAULT,
             platform: Platform::default(),
-            user: "user".into(),
+            user: None,
             workdir: None,
             image_names: Vec::new(),
         }
@@ -89,7 +96,8 @@ impl Templates {
         })
     }
 
-    /// From a tar of a root file system; gzip is recognized. Dropping the future drops the import.
+    /// From a tar of a root file system or of one image (an OCI layout, what `docker save` writes);
+    /// gzip is recognized. Dropping the future drops the import.
     ///
     /// A template that has the name gets the new image and keeps its id; sandboxes of the old
     /// image go on.
@@ -104,9 +112,10 @@ impl Templates {
         let image_names = image_names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
         let name: TemplateName = name.parse()?;
         resources::check(resources)?;
-        check_user(&user)?;
+        user.as_deref().map(check_user).transpose()?;
         check_workdir(workdir.as_deref())?;
-        let image = self.context.zone.import_image(tar).await?;
+        let Imported { image, defaults } = self.context.zone.import_image(tar).await?;
+        let around = Around::of(defaults, user, workdir)?;
         let context = Arc::clone(&self.context);
         let this = self.clone();
         let work = async move {
@@ -123,8 +132,9 @@ impl Templates {
                 build: BuildId::random(&*context.random),
                 resources,
                 platform,
-                user,
-                workdir,
+                env: around.env,
+                user: around.user,
+                workdir: around.workdir,
                 created_at: now,
                 updated_at: now,
             };
@@ -255,6 +265,42 @@ async fn told(
 }
 
 /// As in `/etc/passwd`.
+/// In which programs start.
+struct Around {
+    env: BTreeMap<String, String>,
+    user: String,
+    workdir: Option<String>,
+}
+
+impl Around {
+    /// What was asked for counts before what the image's maker wants.
+    fn of(
+        defaults: Option<ImageDefaults>,
+        user: Option<String>,
+        workdir: Option<String>,
+    ) -> Result<Self, Invalid> {
+        let Some(defaults) = defaults else {
+            let user = user.unwrap_or_else(|| DEFAULT_USER.into());
+            return Ok(Self { env: BTreeMap::new(), user, workdir });
+        };
+        let nameless = |it: &String| it.bytes().all(|b| b.is_ascii_digit());
+        let user: String = match (user, defaults.user) {
+            (Some(asked), _) => asked,
+            (None, None) => ROOT.into(),
+            (None, Some(number)) if nameless(&number) => {
+                let rule = format!("must be given: the image's own, {number}, has no name in it");
+                return Err(Invalid { field: Field::User, rule });
+            }
+            (None, Some(own)) => own,
+        };
+        check_user(&user)?;
+        rules::env(&defaults.env)?;
+        let workdir = workdir.or(defaults.workdir);
+        check_workdir(workdir.as_deref())?;
+        Ok(Self { env: defaults.env, user, workdir })
+    }
+}
+
 fn check_user(user: &str) -> Result<(), Invalid> {
     let of_a_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let fits =

@@ -74,7 +74,7 @@ pub(crate) fn metadata(metadata: &BTreeMap<String, String>) -> Result<(), Invali
     size(metadata, Field::Metadata, MAX_METADATA_BYTES)
 }
 
-pub(crate) fn env(env: &BTreeMap<String, String>) -> Result<(), Invalid> {
+pub fn env(env: &BTreeMap<String, String>) -> Result<(), Invalid> {
     for (name, value) in env {
         if name.is_empty() || name.contains(['=', '\0']) {
             let rule = format!("{name:?} can't be the name of a variable");

@@ -142,7 +142,7 @@ impl From<&TemplateRecord> for Base {
             resources: template.resources,
             platform: template.platform,
             mode: NetworkPolicy::OPEN.mode,
-            env: BTreeMap::new(),
+            env: template.env.clone(),
             user: template.user.clone(),
             workdir: template.workdir.clone(),
             origin: Origin::Image,

@@ -3,7 +3,11 @@
 //! A reference is `id`, `alias`, `alias:tag`, `team/alias` or `team/alias:tag`. The only tag that
 //! exists is `default`, which is also what a missing one means.
 
-use std::{collections::BTreeSet, fmt, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
 
 use sandboxo_zone_protocol::{
     BuildId, ImageDigest, NetworkPolicy, Platform, Resources, Shape, TeamId, TemplateId, Timestamp,
@@ -27,6 +31,8 @@ pub struct TemplateRecord {
     pub build: BuildId,
     pub resources: Resources,
     pub platform: Platform,
+    /// What every process finds, where nobody says otherwise.
+    pub env: BTreeMap<String, String>,
     pub user: String,
     /// `None`: the user's home.
     pub workdir: Option<String>,

@@ -21,7 +21,8 @@ const PIECE: usize = 256 << 10;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Import {
-    /// A tar archive of a root file system; gzip is recognized
+    /// A tar archive of a root file system or of one image: an OCI layout, or what `docker save`
+    /// writes; gzip is recognized
     archive: PathBuf,
     /// What clients will call it
     #[arg(long)]
@@ -39,10 +40,11 @@ pub(crate) struct Import {
     /// of files and system calls [default: ptrace]
     #[arg(long)]
     platform: Option<String>,
-    /// Whose its commands are unless they say otherwise [default: user]
+    /// Whose its commands are unless they say otherwise [default: the image's own, and `user` of a
+    /// root file system]
     #[arg(long)]
     user: Option<String>,
-    /// Where they run [default: the user's home]
+    /// Where they run [default: the image's own, or the user's home]
     #[arg(long, value_name = "FOLDER")]
     workdir: Option<String>,
     /// A name of the image for templates that are built from it, such as `ubuntu:22.04`; may be

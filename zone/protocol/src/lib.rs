@@ -44,6 +44,6 @@ pub use volume::{
     VolumeError, VolumeFileError, VolumeFiles, VolumeMount, VolumePath,
 };
 pub use zone::{
-    AGENT_PORT, Capacity, ConnectError, CreateError, ImageInfo, ImportError, Measured, PauseError,
-    Started, Zone, ZoneError, ZoneInfo,
+    AGENT_PORT, Capacity, ConnectError, CreateError, ImageDefaults, ImageInfo, ImportError,
+    Imported, Measured, PauseError, Started, Zone, ZoneError, ZoneInfo,
 };

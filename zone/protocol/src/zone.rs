@@ -2,7 +2,11 @@
 //!
 //! Every operation is idempotent by id: delivery is at least once.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -63,11 +67,11 @@ pub trait Zone: Send + Sync {
     /// Forget these ended sandboxes: their end is recorded.
     async fn acknowledge(&self, ended: Vec<SandboxId>) -> Result<(), ZoneError>;
 
-    /// Unpacks a root file system from a tar stream; gzip is recognized.
+    /// Unpacks a root file system from a tar stream, or the one image in it; gzip is recognized.
     async fn import_image(
         &self,
         tar: Box<dyn AsyncRead + Send + Unpin>,
-    ) -> Result<ImageInfo, ImportError>;
+    ) -> Result<Imported, ImportError>;
 
     /// Brings an image from a registry, unless it is here. Dropping the future drops the pull.
     async fn pull_image(&self, pull: Pull) -> Result<Pulled, PullError>;
@@ -136,6 +140,23 @@ pub struct Measured {
 pub struct ImageInfo {
     pub digest: ImageDigest,
     pub size_bytes: u64,
+}
+
+/// What came in an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Imported {
+    pub image: ImageInfo,
+    /// `None`: it is a root file system, of which nobody says anything.
+    pub defaults: Option<ImageDefaults>,
+}
+
+/// What the maker of an image wants where nobody says otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImageDefaults {
+    pub env: BTreeMap<String, String>,
+    /// A name, or a number where the image has no name for it.
+    pub user: Option<String>,
+    pub workdir: Option<String>,
 }
 
 /// A create that failed has left nothing behind.

@@ -1,8 +1,6 @@
 //! What the documents of a registry say.
 
-use std::collections::BTreeMap;
-
-use sandboxo_zone_protocol::{ImageDigest, PullError};
+use sandboxo_zone_protocol::{ImageDefaults, ImageDigest, PullError};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
@@ -91,7 +89,12 @@ fn chosen(manifests: &[Descriptor]) -> Result<ImageDigest, PullError> {
     let variant = |it: &&Descriptor| {
         it.platform.as_ref().and_then(|it| it.variant.clone()).unwrap_or_default()
     };
-    let found = manifests.iter().filter(fits).min_by_key(variant);
+    let alone = match manifests {
+        // Its configuration says what it is for.
+        [alone] if alone.platform.is_none() => Some(alone),
+        _ => None,
+    };
+    let found = manifests.iter().filter(fits).min_by_key(variant).or(alone);
     digest(&found.ok_or(PullError::NoPlatform)?.digest)
 }
 
@@ -122,8 +125,8 @@ pub(crate) fn digest_of(body: &[u8]) -> ImageDigest {
     ImageDigest::from_bytes(Sha256::digest(body).into())
 }
 
-/// Gives the variables that its maker set.
-pub(crate) fn read_config(body: &[u8]) -> Result<BTreeMap<String, String>, PullError> {
+/// Gives what its maker set.
+pub(crate) fn read_config(body: &[u8]) -> Result<ImageDefaults, PullError> {
     #[derive(Deserialize)]
     struct Config {
         #[serde(default)]
@@ -133,10 +136,12 @@ pub(crate) fn read_config(body: &[u8]) -> Result<BTreeMap<String, String>, PullE
         #[serde(rename = "config")]
         defaults: Option<Defaults>,
     }
-    #[derive(Deserialize)]
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "PascalCase")]
     struct Defaults {
-        #[serde(rename = "Env")]
         env: Option<Vec<String>>,
+        user: Option<String>,
+        working_dir: Option<String>,
     }
     let Config { os, architecture, defaults } = serde_json::from_slice(body)
         .map_err(|error| unusable(format!("its configuration can't be read: {error}")))?;
@@ -144,13 +149,19 @@ pub(crate) fn read_config(body: &[u8]) -> Result<BTreeMap<String, String>, PullE
     if !matches!(os.as_str(), "linux" | "") || !matches!(architecture.as_str(), "amd64" | "") {
         return Err(PullError::NoPlatform);
     }
-    let env = defaults.and_then(|it| it.env).unwrap_or_default();
+    let Defaults { env, user, working_dir } = defaults.unwrap_or_default();
     let pair = |text: &String| {
         let (name, value) = text.split_once('=')?;
         let fits = !name.is_empty() && !text.contains('\0');
         fits.then(|| (name.to_owned(), value.to_owned()))
     };
-    Ok(env.iter().filter_map(pair).collect())
+    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+    Ok(ImageDefaults {
+        env: env.unwrap_or_default().iter().filter_map(pair).collect(),
+        // Its group is the account's own here.
+        user: given(user).map(|user| user.split(':').next().unwrap_or_default().to_owned()),
+        workdir: given(working_dir),
+    })
 }
 
 #[cfg(test)]
@@ -242,18 +253,30 @@ mod tests {
 
     #[test]
     fn configurations() {
-        let env = |value: Value| read_config(value.to_string().as_bytes());
+        let read = |value: Value| read_config(value.to_string().as_bytes());
         let full = json!({
             "os": "linux",
             "architecture": "amd64",
-            "config": { "Env": ["PATH=/bin:/usr/bin", "A=b=c", "odd", "=x"], "Cmd": ["sh"] },
+            "config": {
+                "Env": ["PATH=/bin:/usr/bin", "A=b=c", "odd", "=x"],
+                "Cmd": ["sh"],
+                "User": "app:staff",
+                "WorkingDir": "/srv",
+            },
         });
-        let expected =
-            BTreeMap::from([("A".into(), "b=c".into()), ("PATH".into(), "/bin:/usr/bin".into())]);
-        assert_eq!(env(full).unwrap(), expected);
-        assert_eq!(env(json!({})).unwrap(), BTreeMap::new());
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let expected = ImageDefaults {
+            env: [pair("A", "b=c"), pair("PATH", "/bin:/usr/bin")].into(),
+            user: Some("app".into()),
+            workdir: Some("/srv".into()),
+        };
+        assert_eq!(read(full).unwrap(), expected);
+        let unsaid = json!({ "config": { "User": "", "WorkingDir": "", "Env": null } });
+        for nothing in [json!({}), unsaid] {
+            assert_eq!(read(nothing).unwrap(), ImageDefaults::default());
+        }
         let arm = json!({ "os": "linux", "architecture": "arm64" });
-        assert!(matches!(env(arm), Err(PullError::NoPlatform)));
+        assert!(matches!(read(arm), Err(PullError::NoPlatform)));
         assert!(matches!(read_config(b"no"), Err(PullError::Unusable(_))));
     }
 }

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    Registry,
+    MAX_DOCUMENTS, Registry,
     allowed::Allowed,
     challenge::{self, Challenge},
     client::{Failed, Question, Verdict, Web, document, verdict},
@@ -25,8 +25,6 @@ use crate::{
 
 /// What registries take at most.
 const MAX_DOCUMENT: usize = 4 << 20;
-/// A list of platforms, perhaps in another one, and the image.
-const MAX_DOCUMENTS: usize = 3;
 /// Between two pieces of a blob.
 const PIECE_WITHIN: Duration = Duration::from_mins(1);
 /// What does not pass in this time is told.
@@ -106,7 +104,7 @@ impl Registries {
                         layers.into_iter().map(|Blob { digest, bytes }| Layer { digest, bytes });
                     return Ok(Found {
                         digest: digest_of(&body),
-                        env: manifest::read_config(&config)?,
+                        env: manifest::read_config(&config)?.env,
                         layers: layers.collect(),
                         session,
                     });

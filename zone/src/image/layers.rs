@@ -6,7 +6,7 @@
 use std::{
     ffi::OsStr,
     fs::{self, File},
-    io,
+    io::{self, Seek as _},
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     sync::Arc,
@@ -82,7 +82,8 @@ impl Images {
         while let Some(archive) = next {
             let (images, place) = (self.clone(), Arc::clone(&unfinished));
             let unpacked = tokio::task::spawn_blocking(move || {
-                let written = images.apply(&archive, at, &place, max_bytes, written)?;
+                let mut layer = File::open(&archive).map_err(storing)?;
+                let written = images.apply(&mut layer, at, &place, max_bytes, written)?;
                 fs::remove_file(&archive).map_err(storing)?;
                 Ok::<_, ImportError>(written)
             });
@@ -111,23 +112,21 @@ impl Images {
     }
 
     /// Gives how much is written now.
-    fn apply(
+    pub(super) fn apply(
         &self,
-        archive: &Path,
+        layer: &mut File,
         at: usize,
         place: &Unfinished,
         max_bytes: u64,
         written: u64,
     ) -> Result<u64, ImportError> {
         let root = Root::open(&place.rootfs()).map_err(storing)?;
-        let open = || File::open(archive).map_err(storing);
         let space = Space { folder: &self.folder, reserve_mib: self.reserve_mib, max_bytes };
         if at > 0 {
-            let mut file = open()?;
-            take_away(&mut *decoded(&mut file).map_err(ImportError::Read)?, &root, &space)?;
+            take_away(&mut *decoded(layer).map_err(ImportError::Read)?, &root, &space)?;
+            layer.rewind().map_err(storing)?;
         }
-        let mut file = open()?;
-        let mut layer = decoded(&mut file).map_err(ImportError::Read)?;
+        let mut layer = decoded(layer).map_err(ImportError::Read)?;
         unpack(&mut *layer, &root, &space, Of::Layer, written)
     }
 
@@ -141,7 +140,7 @@ impl Images {
 }
 
 impl Unfinished {
-    fn rootfs(&self) -> PathBuf {
+    pub(super) fn rootfs(&self) -> PathBuf {
         self.0.join("rootfs")
     }
 

@@ -66,6 +66,17 @@ impl Root {
         Ok(self.resolve(path, OFlag::O_PATH | OFlag::O_NOFOLLOW)?)
     }
 
+    /// To be read, through links.
+    pub(super) fn file(&self, path: &Path) -> io::Result<File> {
+        // Nobody waits for the other end of a pipe.
+        let file = File::from(self.resolve(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)?);
+        if file.metadata()?.is_file() {
+            Ok(file)
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"))
+        }
+    }
+
     /// Everything of this file system is on the disk once it returns.
     #[expect(unsafe_code, reason = "nix has syncfs for other targets only")]
     pub(super) fn sync(&self) -> io::Result<()> {

@@ -70,6 +70,10 @@ impl Place {
     }
 
     async fn import(&self, bytes: Vec<u8>) -> Result<ImageInfo, ImportError> {
+        Ok(self.all(bytes).await?.image)
+    }
+
+    async fn all(&self, bytes: Vec<u8>) -> Result<Imported, ImportError> {
         self.images.import(Box::new(io::Cursor::new(bytes)), &SystemRandom).await
     }
 
@@ -244,7 +248,7 @@ async fn what_nobody_may_ask_for_goes_after_its_grace_unless_it_is_used() {
     let images = Images::open(folder.path().to_owned(), 1, GRACE, clock.clone()).unwrap();
     let import = async |name: &str| {
         let tar = io::Cursor::new(Archive::new().file(name, b"x").bytes());
-        images.import(Box::new(tar), &SystemRandom).await.unwrap().digest
+        images.import(Box::new(tar), &SystemRandom).await.unwrap().image.digest
     };
     let (kept, used, unused) = (import("a").await, import("b").await, import("c").await);
     let collect = || images.collect(|| Ok([used].into())).unwrap();
@@ -262,4 +266,55 @@ async fn what_nobody_may_ask_for_goes_after_its_grace_unless_it_is_used() {
     let again = import("c").await;
     assert_eq!(again, unused);
     assert!(collect().is_empty());
+}
+
+#[tokio::test]
+async fn an_image_in_layers_is_what_its_layers_make() {
+    let lower = Archive::new().file("kept", b"kept").file("gone", b"gone").file("over", b"lower");
+    let upper = Archive::new().file(".wh.gone", b"").file("over", b"upper");
+    let config = br#"{"config":{"Env":["A=b"],"User":"app","WorkingDir":"/srv"}}"#;
+    let manifest =
+        br#"[{"Config":"c.json","RepoTags":["x:1"],"Layers":["1/layer.tar","2/layer.tar"]}]"#;
+    let saved = |upper: Archive| {
+        Archive::new()
+            .file("1/layer.tar", &upper.bytes())
+            .link("2/layer.tar", "../1/layer.tar")
+            .file("c.json", config)
+            .file("manifest.json", manifest)
+    };
+    let place = Place::new();
+    let twice = place.all(saved(lower).bytes()).await.unwrap();
+    let root = place.rootfs(twice.image);
+    assert_eq!(fs::read(root.join("over")).unwrap(), b"lower");
+    let defaults = twice.defaults.unwrap();
+    assert_eq!(
+        (defaults.user.as_deref(), defaults.workdir.as_deref()),
+        (Some("app"), Some("/srv"))
+    );
+    assert_eq!(defaults.env, [("A".to_owned(), "b".to_owned())].into());
+
+    let lower = Archive::new().file("kept", b"kept").file("gone", b"gone").file("over", b"lower");
+    let archive = Archive::new()
+        .file("1/layer.tar", &lower.bytes())
+        .file("2/layer.tar", &upper.bytes())
+        .file("c.json", config)
+        .file("manifest.json", manifest);
+    let image = place.import(archive.bytes()).await.unwrap();
+    let root = place.rootfs(image);
+    let read = |name: &str| fs::read_to_string(root.join(name)).ok();
+    assert_eq!(read("kept").as_deref(), Some("kept"));
+    assert_eq!(read("over").as_deref(), Some("upper"));
+    assert_eq!(read("gone"), None);
+    assert_eq!(read("manifest.json"), None, "it is no part of the image");
+    assert!(!place.images.place(image.digest).join("archive").exists());
+
+    let none = Archive::new().file("c.json", config).file("manifest.json", manifest);
+    let why = place.rejection(none).await;
+    assert!(why.contains("its layer 1/layer.tar"), "{why}");
+    let outside = Archive::new()
+        .link("1/layer.tar", "../../../../etc/passwd")
+        .file("c.json", config)
+        .file("manifest.json", manifest);
+    let why = place.rejection(outside).await;
+    assert!(why.contains("1/layer.tar"), "{why}");
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use sandboxo_control::{DeleteTemplateError, ImportTemplate, ImportTemplateError, KeyError, Scope};
-use sandboxo_model::resources;
-use sandboxo_zone_protocol::{ImportError, Resources};
+use sandboxo_model::{NewSandbox, resources};
+use sandboxo_zone_protocol::{ImageDefaults, ImportError, Resources};
 
-use crate::world::World;
+use crate::world::{self, World};
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_shown_once_and_known_by_its_hash() {
@@ -95,6 +95,46 @@ async fn importing_again_replaces_the_image_and_keeps_the_id() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_maker_of_an_image_wants_holds_where_nobody_says_otherwise() {
+    let mut world = World::new().await;
+    let defaults = |user: Option<&str>| ImageDefaults {
+        env: [("A".to_owned(), "image's".to_owned()), ("B".to_owned(), "image's".to_owned())]
+            .into(),
+        user: user.map(str::to_owned),
+        workdir: Some("/srv".into()),
+    };
+    let asked = |user: Option<&str>, workdir: Option<&str>| ImportTemplate {
+        user: user.map(str::to_owned),
+        workdir: workdir.map(str::to_owned),
+        ..ImportTemplate::new("base")
+    };
+    for (of_image, import, expected) in [
+        (Some("app"), asked(None, None), Ok(("app", "/srv"))),
+        (None, asked(None, None), Ok(("root", "/srv"))),
+        (Some("app"), asked(Some("me"), Some("/home")), Ok(("me", "/home"))),
+        (Some("1000"), asked(Some("me"), None), Ok(("me", "/srv"))),
+        (
+            Some("1000"),
+            asked(None, None),
+            Err("User must be given: the image's own, 1000, has no name in it"),
+        ),
+    ] {
+        world.zone.say_of_images(defaults(of_image));
+        let tar = Box::new(&b"an image"[..]);
+        let imported = world.control.templates.import(world.team, import, tar).await;
+        let told = imported.map_err(|error| error.to_string());
+        let told = told.as_ref().map(|it| (&*it.user, it.workdir.as_deref().unwrap_or_default()));
+        assert_eq!(told.map_err(String::as_str), expected);
+    }
+    world.restart().await;
+    let new = NewSandbox { env: [("B".to_owned(), "own".to_owned())].into(), ..world::new() };
+    let created = world.control.sandboxes.create(world.team, new).await.unwrap();
+    let spec = created.spec.clone();
+    let found = ["A", "B"].map(|name| spec.env.get(name).map(String::as_str));
+    assert_eq!(found, [Some("image's"), Some("own")]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn imports_that_fail_leave_no_template() {
     let world = World::new().await;
     let templates = &world.control.templates;
@@ -109,7 +149,7 @@ async fn imports_that_fail_leave_no_template() {
             "MemoryMib must be between 128 and 262144",
         ),
         (
-            ImportTemplate { user: "a:b".into(), ..ImportTemplate::new("t") },
+            ImportTemplate { user: Some("a:b".into()), ..ImportTemplate::new("t") },
             "User must be the name of a user",
         ),
         (

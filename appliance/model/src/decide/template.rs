@@ -58,6 +58,7 @@ mod tests {
             build: BuildId::random(&random),
             resources: crate::resources::DEFAULT,
             platform: sandboxo_zone_protocol::Platform::Ptrace,
+            env: [].into(),
             user: "user".into(),
             workdir: None,
             created_at: Timestamp::from_second(created_at).unwrap(),

@@ -1,6 +1,6 @@
 //! Templates.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sandboxo_model::TemplateRecord;
 use sandboxo_zone_protocol::{BuildId, ImageDigest, TeamId, TemplateId, Timestamp};
@@ -26,6 +26,8 @@ struct RowV1 {
     resources: ResourcesRow,
     #[serde(default, skip_serializing_if = "PlatformRow::is_default")]
     platform: PlatformRow,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    env: BTreeMap<String, String>,
     user: String,
     workdir: Option<String>,
     created_at: Timestamp,
@@ -58,6 +60,7 @@ impl Record for TemplateRecord {
             build,
             resources,
             platform,
+            env,
             user,
             workdir,
             created_at,
@@ -74,6 +77,7 @@ impl Record for TemplateRecord {
             build,
             resources: resources.into(),
             platform: platform.into(),
+            env,
             user,
             workdir,
             created_at,
@@ -94,6 +98,7 @@ impl Record for TemplateRecord {
             build,
             resources,
             platform,
+            env,
             user,
             workdir,
             created_at,
@@ -115,6 +120,7 @@ impl Record for TemplateRecord {
             build,
             resources: resources.into(),
             platform: platform.into(),
+            env,
             user,
             workdir,
             created_at,
@@ -142,6 +148,7 @@ mod tests {
             build: "0c9a6f6e-51a7-4b0e-9f7f-0f8b2f0c7a11".parse().unwrap(),
             resources: sandboxo_model::resources::DEFAULT,
             platform: Platform::Ptrace,
+            env: BTreeMap::new(),
             user: "user".into(),
             workdir: None,
             created_at: golden::time(),
@@ -167,10 +174,11 @@ mod tests {
 
     /// A record that says it; those that don't are above.
     #[test]
-    fn format_1_with_a_platform_and_names_of_the_image() {
-        let key = br#""pids":8192},"platform":"systrap","user""#;
+    fn format_1_with_what_not_every_template_has() {
+        let key = br#""pids":8192},"platform":"systrap","env":{"A":"b"},"user""#;
         let image_names = ["ubuntu:22.04".parse().unwrap()].into();
-        let record = TemplateRecord { platform: Platform::Systrap, image_names, ..base() };
+        let env = [("A".to_owned(), "b".to_owned())].into();
+        let record = TemplateRecord { platform: Platform::Systrap, image_names, env, ..base() };
         let bytes = record.encode();
         assert!(bytes.windows(key.len()).any(|window| window == key));
         assert_eq!(TemplateRecord::decode(&bytes).unwrap(), record);

@@ -337,6 +337,7 @@ async fn a_new_sandbox_goes_round() {
         build: sandboxo_zone_protocol::BuildId::random(&random),
         resources: sandboxo_model::resources::DEFAULT,
         platform: sandboxo_zone_protocol::Platform::Ptrace,
+        env: [].into(),
         user: "user".into(),
         workdir: None,
         created_at: at(1),

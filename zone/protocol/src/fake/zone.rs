@@ -17,10 +17,10 @@ use tokio::{
 
 use crate::{
     ByteStream, Capacity, Checkpoint, CheckpointId, Clock, ConnectError, CreateError, EndReason,
-    Ended, ImageDigest, ImageInfo, ImportError, Kept, Measured, NetworkPolicy, Notice, OnDeadline,
-    Origin, PauseError, Paused, Pull, PullError, Pulled, SandboxId, SandboxSpec, Shape, Started,
-    Timestamp, Vault, VolumeError, VolumeFiles, VolumeId, Zone, ZoneError, ZoneEvent, ZoneInfo,
-    ZoneReport, ZoneSandbox, fake::SeededRandom,
+    Ended, ImageDefaults, ImageDigest, ImageInfo, ImportError, Imported, Kept, Measured,
+    NetworkPolicy, Notice, OnDeadline, Origin, PauseError, Paused, Pull, PullError, Pulled,
+    SandboxId, SandboxSpec, Shape, Started, Timestamp, Vault, VolumeError, VolumeFiles, VolumeId,
+    Zone, ZoneError, ZoneEvent, ZoneInfo, ZoneReport, ZoneSandbox, fake::SeededRandom,
 };
 
 pub struct FakeZone {
@@ -45,6 +45,7 @@ struct State {
     /// Does not go on after its next snapshot.
     pausing_snapshot: bool,
     images: BTreeSet<ImageDigest>,
+    image_defaults: Option<ImageDefaults>,
     volumes: BTreeSet<VolumeId>,
     warm: BTreeSet<Shape>,
     notices: BTreeMap<SandboxId, Vec<Notice>>,
@@ -143,6 +144,7 @@ impl FakeZone {
             failing_pauses: VecDeque::new(),
             pausing_snapshot: false,
             images: BTreeSet::new(),
+            image_defaults: None,
             volumes: BTreeSet::new(),
             warm: BTreeSet::new(),
             notices: BTreeMap::new(),
@@ -157,6 +159,11 @@ impl FakeZone {
         };
         let changed = watch::Sender::new(0);
         Arc::new(Self { info, clock, state: Mutex::new(state), vault: Mutex::default(), changed })
+    }
+
+    /// What the archives that are imported from here on say of their images.
+    pub fn say_of_images(&self, defaults: ImageDefaults) {
+        self.change(|state| state.image_defaults = Some(defaults));
     }
 
     /// An image that is there from the start.
@@ -672,7 +679,7 @@ impl Zone for FakeZone {
     async fn import_image(
         &self,
         mut tar: Box<dyn AsyncRead + Send + Unpin>,
-    ) -> Result<ImageInfo, ImportError> {
+    ) -> Result<Imported, ImportError> {
         let mut bytes = Vec::new();
         tar.read_to_end(&mut bytes).await.map_err(ImportError::Read)?;
         self.change(|state| {
@@ -684,7 +691,8 @@ impl Zone for FakeZone {
             }
             let digest = digest(&bytes);
             state.images.insert(digest);
-            Ok(ImageInfo { digest, size_bytes: bytes.len() as u64 })
+            let image = ImageInfo { digest, size_bytes: bytes.len() as u64 };
+            Ok(Imported { image, defaults: state.image_defaults.clone() })
         })
     }
 

@@ -27,9 +27,9 @@ impl Over {
     fn put(&mut self, bytes: &[u8], max_bytes: u64) -> Result<(), ImportError> {
         let archive = self.unfinished.0.join("layer");
         File::create(&archive).unwrap().write_all(bytes).unwrap();
-        let images = &self.place.images;
+        let (images, mut layer) = (&self.place.images, File::open(&archive).unwrap());
         self.written =
-            images.apply(&archive, self.count, &self.unfinished, max_bytes, self.written)?;
+            images.apply(&mut layer, self.count, &self.unfinished, max_bytes, self.written)?;
         self.count += 1;
         Ok(())
     }

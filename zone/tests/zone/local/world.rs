@@ -304,7 +304,7 @@ pub(crate) async fn import_with(zone: &LocalZone, programs: &[(&str, &Path)]) ->
     add("etc/passwd", Regular, 0o644, "", users);
     add("etc/group", Regular, 0o644, "", b"root:x:0:\nuser:x:1000:\n");
     let tar = tar.into_inner().unwrap();
-    zone.import_image(Box::new(std::io::Cursor::new(tar))).await.unwrap().digest
+    zone.import_image(Box::new(std::io::Cursor::new(tar))).await.unwrap().image.digest
 }
 
 pub(crate) fn spec(image: ImageDigest) -> SandboxSpec {
