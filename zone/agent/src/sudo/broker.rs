@@ -62,8 +62,10 @@ async fn accept(
             Ok((stream, _address)) => {
                 let (agent, reaper) = (agent.clone(), reaper.clone());
                 drop(tasks.spawn("sudo command", |_stop| async move {
-                    let accounts = agent.identity().map(|identity| identity.accounts());
-                    if attend(stream, accounts.as_deref(), &reaper).await.is_err() {
+                    let owner = agent
+                        .identity()
+                        .map(|it| Owner { accounts: it.accounts(), trust: it.trust.clone() });
+                    if attend(stream, owner.as_ref(), &reaper).await.is_err() {
                         // The caller has gone.
                     }
                 }));
@@ -74,11 +76,13 @@ async fn accept(
     }
 }
 
-async fn attend(
-    mut stream: UnixStream,
-    accounts: Option<&Accounts>,
-    reaper: &Reaper,
-) -> io::Result<()> {
+/// What is known once the sandbox is somebody's.
+struct Owner {
+    accounts: Arc<Accounts>,
+    trust: Vec<(&'static str, String)>,
+}
+
+async fn attend(mut stream: UnixStream, owner: Option<&Owner>, reaper: &Reaper) -> io::Result<()> {
     // Credentials that come with a message: gVisor answers a question after the peer's with the
     // asker's own.
     setsockopt(&stream, sockopt::PassCred, &true)?;
@@ -87,7 +91,7 @@ async fn attend(
         Err(_elapsed) => return Ok(()),
     };
     let Received { request, files, caller } = received;
-    let started = start(&request, &files, caller, accounts).map(|pid| (pid, reaper.expect(pid)));
+    let started = start(&request, &files, caller, owner).map(|pid| (pid, reaper.expect(pid)));
     // The command has its own.
     drop(files);
     let (pid, exit) = match started {
@@ -203,10 +207,10 @@ fn start(
     request: &Request,
     files: &[OwnedFd],
     caller: Option<UnixCredentials>,
-    accounts: Option<&Accounts>,
+    owner: Option<&Owner>,
 ) -> Result<Pid, String> {
     let Request { user, command, folder, environment: kept, terminal } = request;
-    let accounts = accounts.ok_or("the sandbox is nobody's yet")?;
+    let Owner { accounts, trust } = owner.ok_or("the sandbox is nobody's yet")?;
     let caller = caller.ok_or("the kernel does not say who asks")?;
     let caller_name = accounts.user_name(caller.uid());
     if !allowed(caller.uid(), accounts) {
@@ -226,7 +230,7 @@ fn start(
         ("SUDO_GID".to_owned(), caller.gid().to_string()),
         ("SUDO_COMMAND".to_owned(), command.join(" ")),
     ]);
-    let variables = environment(SECURE_PATH, &user, &[], kept, &told);
+    let variables = environment(SECURE_PATH, &user, trust, kept, &told);
     let bad = |error: crate::process::BadText| error.to_string();
     let texts = |texts: &[String]| texts.iter().map(|text| to_argument(text)).collect();
     let programs: Result<Vec<_>, _> = texts(&candidates(first, SECURE_PATH));
@@ -309,8 +313,9 @@ mod tests {
         let deaths = Reaper::listen().unwrap();
         let same = reaper.clone();
         tasks.spawn_critical("reaper", |stop| same.run(deaths, stop));
-        let accounts = Accounts::parse(PASSWD, GROUP);
-        attend(theirs, Some(&accounts), &reaper).await.unwrap();
+        let trust = vec![("TRUSTS", "whom it is told to".to_owned())];
+        let owner = Owner { accounts: Arc::new(Accounts::parse(PASSWD, GROUP)), trust };
+        attend(theirs, Some(&owner), &reaper).await.unwrap();
         let mut answer = Vec::new();
         let mut ours = ours;
         ours.read_to_end(&mut answer).await.unwrap();
@@ -332,8 +337,8 @@ mod tests {
     #[tokio::test]
     async fn a_command_runs_as_the_one_it_is_for() {
         let (answer, said) =
-            sudo(&request("user", "id -u; pwd; echo $FOO $HOME $SUDO_USER; exit 3")).await;
-        assert_eq!(said, "1000\n/usr\nbar /tmp root\n");
+            sudo(&request("user", "id -u; pwd; echo $FOO $HOME $SUDO_USER, $TRUSTS; exit 3")).await;
+        assert_eq!(said, "1000\n/usr\nbar /tmp root, whom it is told to\n");
         assert_eq!(answer, [EXITED, 0, 0, 0, 3]);
     }
 
