@@ -58,7 +58,7 @@ pub(crate) struct Volumes {
     /// One at a time is made, mounted or removed.
     changing: tokio::sync::Mutex<()>,
     /// And one is copied.
-    copying: tokio::sync::Mutex<()>,
+    copying: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Volumes {
@@ -70,7 +70,7 @@ impl Volumes {
             open: Mutex::default(),
             doomed: Mutex::default(),
             changing: tokio::sync::Mutex::new(()),
-            copying: tokio::sync::Mutex::new(()),
+            copying: Arc::default(),
         };
         for folder in [&volumes.images, &volumes.mounts] {
             fs::create_dir_all(folder)?;

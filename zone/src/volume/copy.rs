@@ -24,7 +24,8 @@ impl Volumes {
         if !self.contains(of) {
             return Err(VolumeError::Gone);
         }
-        let _one_at_a_time = self.copying.lock().await;
+        // Until the copy has ended, whoever waits for it or not.
+        let turn = Arc::clone(&self.copying).lock_owned().await;
         let (image, unfinished) = (self.image(id), self.beside(id, UNFINISHED));
         if image.exists() {
             return Ok(());
@@ -35,7 +36,7 @@ impl Volumes {
         let wanted = Wanted::default();
         let is_wanted = Arc::clone(&wanted.0);
         let copied = tokio::task::spawn_blocking(move || {
-            let _root = root;
+            let _until_then = (root, turn);
             let is_wanted = || is_wanted.load(Ordering::Relaxed);
             copied(&from, &mounted, &to, is_wanted)
                 .inspect_err(|_| drop(gone(fs::remove_file(&to))))
