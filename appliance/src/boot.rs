@@ -114,6 +114,7 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<Started> {
         volume_mib: config.limits.volume_mib,
         volume_key: state.secret_or_new("volume-key", &*random)?,
         secrets_key: state.secret_or_new("secrets-key", &*random)?,
+        proxy_networks: config.zone.proxy_networks.clone(),
         ..ControlConfig::default()
     };
     let control = Control::start(
@@ -204,6 +205,7 @@ pub(crate) fn zone_config(config: &Config, state: &StateFolder) -> Result<ZoneCo
             disk_reserve_mib: config.limits.disk_reserve_mib,
         },
         resolvers: config.zone.resolvers.iter().map(|resolver| resolver.0).collect(),
+        proxy_networks: config.zone.proxy_networks.clone(),
         registries: config.images.registries.clone(),
         pull_max_mib: config.images.max_mib,
         image_grace: IMAGE_GRACE,

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use sandboxo_tests::Appliance;
+use serde_json::json;
 
 use crate::tidy::root;
 
@@ -64,7 +65,9 @@ pub(crate) fn pytest(folder: &str) -> Result<Command> {
 #[tokio::test(flavor = "multi_thread")]
 async fn python() -> Result<()> {
     let mut pytest = pytest("python")?;
-    let appliance = Appliance::start(2).await?;
+    // The proxies that the scripts start are on this host.
+    let zone = json!({ "proxy_networks": ["127.0.0.1/32"] });
+    let appliance = Appliance::start_set(2, json!({ "zone": zone })).await?;
     run(against(&mut pytest, &appliance))
 }
 

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use ipnet::Ipv4Net;
 use sandboxo_registry::Registry;
 use sandboxo_zone_protocol::{ImageDigest, Region, ZoneName};
 
@@ -42,6 +43,8 @@ pub struct ZoneConfig {
     pub image_grace: Duration,
     /// Where the zone's DNS forwarder asks; none: what the host uses.
     pub resolvers: Vec<SocketAddr>,
+    /// Where sandboxes' own proxies may be beside the public internet.
+    pub proxy_networks: Vec<Ipv4Net>,
     /// How long nobody uses a sandbox, and it is not at work, before it is frozen. `None`: never.
     pub freeze_after: Option<Duration>,
     /// From a create's start until its agent answers.

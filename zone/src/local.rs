@@ -135,6 +135,7 @@ impl LocalZone {
         let mut network = NetworkConfig::new(config.instance.clone(), interception);
         network.resolvers.clone_from(&config.resolvers);
         network.random = random.clone();
+        network.proxy_networks.clone_from(&config.proxy_networks);
         let network = Network::start(network, &tasks).await?;
         let keeper = KeeperConfig {
             program: config.keeper.clone(),

@@ -24,6 +24,7 @@ use std::{
     time::Duration,
 };
 
+use ipnet::Ipv4Net;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use parking_lot::Mutex;
 use sandboxo_crashpoint::{Point, crashpoint};
@@ -62,6 +63,8 @@ pub struct NetworkConfig {
     pub random: Arc<dyn Random>,
     /// Where requests are given headers.
     pub interception: Interception,
+    /// Where sandboxes' own proxies may be beside the public internet.
+    pub proxy_networks: Vec<Ipv4Net>,
 }
 
 /// How sandboxes reach the internet.
@@ -82,6 +85,7 @@ impl NetworkConfig {
             ready: READY,
             random: Arc::new(SystemRandom),
             interception,
+            proxy_networks: Vec::new(),
         }
     }
 }
@@ -159,8 +163,15 @@ impl Network {
     /// Makes what is missing of the zone's network. What sandboxes of an earlier process have is
     /// left as it is, until it is adopted or swept.
     pub async fn start(config: NetworkConfig, tasks: &Tasks) -> Result<Self, NetworkError> {
-        let NetworkConfig { instance, resolvers: given, uplink, ready, random, interception } =
-            config;
+        let NetworkConfig {
+            instance,
+            resolvers: given,
+            uplink,
+            ready,
+            random,
+            interception,
+            proxy_networks,
+        } = config;
         let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         if !(1..=10).contains(&instance.len()) || !instance.bytes().all(is_name) {
             return Err(NetworkError::BadInstance);
@@ -225,6 +236,7 @@ impl Network {
             random.clone(),
             new_socket(worker("sbxo-dials").map_err(making("a thread"))?),
             interception,
+            proxy_networks,
         );
         let proxy = proxy.map_err(making("the proxy"))?;
         tasks.spawn_critical("proxy", |stop| proxy.run(tasks.clone(), stop));

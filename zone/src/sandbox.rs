@@ -289,7 +289,7 @@ impl Task {
         match self.start(spec).await {
             Ok((connected, claim, warm)) => {
                 let started = Started { at: claim.started_at, warm };
-                self.live(connected, claim, started, stop).await;
+                Box::pin(self.live(connected, claim, started, stop)).await;
             }
             Err(error) => {
                 if !stop.is_cancelled() {
@@ -314,7 +314,7 @@ impl Task {
     /// Of a sandbox that an earlier process has left running.
     pub(crate) async fn adopt(self, connected: Connected, claim: ClaimRecord, stop: Stop) {
         let started = Started { at: claim.started_at, warm: false };
-        self.live(connected, claim, started, stop).await;
+        Box::pin(self.live(connected, claim, started, stop)).await;
     }
 
     async fn start(

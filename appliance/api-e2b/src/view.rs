@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sandboxo_control::Metrics;
 use sandboxo_model::{
-    BuildPhase, BuildRecord, HostRule, Lifecycle, MountAsked, NetworkAsked, Phase, SandboxRecord,
-    SnapshotRecord, Standing, TemplateRecord, TemplateRef, TemplateUse, resources,
+    BuildPhase, BuildRecord, HostRule, Lifecycle, MountAsked, NetworkAsked, Phase, ProxyAsked,
+    SandboxRecord, SnapshotRecord, Standing, TemplateRecord, TemplateRef, TemplateUse, resources,
 };
 use sandboxo_zone_protocol::{BuildId, Kept, Measured, OnDeadline, Secret, Timestamp, VolumeMount};
 use serde::{Deserialize, Serialize};
@@ -231,19 +231,39 @@ struct NetworkView {
     mask_request_host: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rules: Option<BTreeMap<String, Vec<Rule>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    egress_proxy: Option<ProxyView>,
+}
+
+/// Without its password, which nobody is told.
+#[derive(Serialize)]
+struct ProxyView {
+    address: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    username: Option<String>,
 }
 
 impl From<&NetworkAsked> for NetworkView {
     fn from(asked: &NetworkAsked) -> Self {
-        let NetworkAsked { allow_out, deny_out, allow_public_traffic, mask_request_host, rules } =
-            asked.clone();
+        let NetworkAsked {
+            allow_out,
+            deny_out,
+            allow_public_traffic,
+            mask_request_host,
+            rules,
+            egress_proxy,
+        } = asked.clone();
         let rule = |HostRule { headers }| Rule {
             transform: headers.map(|headers| Transform { headers: Some(headers) }),
         };
         let all =
             |(host, rules): (String, Vec<HostRule>)| (host, rules.into_iter().map(rule).collect());
         let rules = rules.map(|rules| rules.into_iter().map(all).collect());
-        Self { allow_out, deny_out, allow_public_traffic, mask_request_host, rules }
+        let egress_proxy = egress_proxy.map(|ProxyAsked { address, username, password: _ }| {
+            let address = address.trim().to_owned();
+            ProxyView { address, username: username.filter(|it| !it.is_empty()) }
+        });
+        Self { allow_out, deny_out, allow_public_traffic, mask_request_host, rules, egress_proxy }
     }
 }
 
@@ -534,9 +554,17 @@ pub(crate) struct NetworkBody {
     #[serde(rename = "allow_internet_access")]
     pub(crate) allow_internet_access: Option<bool>,
     rules: Option<BTreeMap<String, Vec<Rule>>>,
-    egress_proxy: Option<serde_json::Value>,
+    egress_proxy: Option<ProxyBody>,
     https_ports: Option<Vec<u16>>,
     dns_servers: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct ProxyBody {
+    address: String,
+    username: Option<String>,
+    password: Option<Secret>,
+    tls: Option<serde_json::Value>,
 }
 
 /// The name of the first field that asks for a feature this version does not have.
@@ -572,8 +600,11 @@ impl Unsupported for NewSandboxBody {
 
 impl Unsupported for NetworkBody {
     fn unsupported(&self) -> Option<&'static str> {
-        let proxy = self.egress_proxy.as_ref().is_some_and(says_something);
-        asked("network.egressProxy", proxy)
+        let tls = self.egress_proxy.as_ref().and_then(|it| it.tls.as_ref());
+        // `{"enabled": false}` is how it is said that there is none.
+        let tls = tls.and_then(|tls| tls.get("enabled").or(Some(tls)));
+        let is_on = |tls| says_something(tls) && *tls != serde_json::Value::Bool(false);
+        asked("network.egressProxy.tls", tls.is_some_and(is_on))
             .or_else(|| asked("network.httpsPorts", some(self.https_ports.as_ref())))
             .or_else(|| asked("network.dnsServers", some(self.dns_servers.as_ref())))
     }
@@ -582,12 +613,21 @@ impl Unsupported for NetworkBody {
 impl From<NetworkBody> for NetworkAsked {
     fn from(body: NetworkBody) -> Self {
         let NetworkBody {
-            allow_out, deny_out, allow_public_traffic, mask_request_host, rules, ..
+            allow_out,
+            deny_out,
+            allow_public_traffic,
+            mask_request_host,
+            rules,
+            egress_proxy,
+            ..
         } = body;
         let rule = |rule: Rule| HostRule { headers: rule.transform.and_then(|it| it.headers) };
         let all =
             |(host, rules): (String, Vec<Rule>)| (host, rules.into_iter().map(rule).collect());
         let rules = rules.map(|rules| rules.into_iter().map(all).collect());
-        Self { allow_out, deny_out, allow_public_traffic, mask_request_host, rules }
+        let egress_proxy = egress_proxy.map(|ProxyBody { address, username, password, tls: _ }| {
+            ProxyAsked { address, username, password }
+        });
+        Self { allow_out, deny_out, allow_public_traffic, mask_request_host, rules, egress_proxy }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use ipnet::Ipv4Net;
 use parking_lot::Mutex;
 use sandboxo_model::ZoneRecord;
 use sandboxo_spool::Spool;
@@ -67,8 +68,10 @@ pub struct ControlConfig {
     pub volume_mib: u32,
     /// Signs the tokens for what is in volumes.
     pub volume_key: Secret,
-    /// Seals the values of secrets.
+    /// Seals the values of secrets, and the passwords of proxies.
     pub secrets_key: Secret,
+    /// Where proxies of sandboxes may be beside the public internet.
+    pub proxy_networks: Vec<Ipv4Net>,
 }
 
 impl Default for ControlConfig {
@@ -90,6 +93,7 @@ impl Default for ControlConfig {
             volume_mib: 10_240,
             volume_key: Secret::new("of nobody"),
             secrets_key: Secret::new("of nobody"),
+            proxy_networks: Vec::new(),
         }
     }
 }

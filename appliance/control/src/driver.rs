@@ -292,7 +292,7 @@ impl Driver {
                 message::answer(reply, done);
             }
             Message::SetNetwork { network, internet, policy, reply } => {
-                let done = self.set_network(network, internet, policy).await;
+                let done = self.set_network(*network, internet, *policy).await;
                 message::answer(reply, done);
             }
             Message::Pause { kept, reply } => self.pause_asked(kept, reply).await,
@@ -364,6 +364,7 @@ impl Driver {
             allow_public_traffic: asked.allow_public_traffic,
             mask_request_host: asked.mask_request_host,
             rules: network.rules,
+            egress_proxy: network.egress_proxy,
         });
         record.internet = internet;
         record.spec.network = policy;

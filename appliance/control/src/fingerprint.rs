@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandboxo_model::{Lifecycle, MountAsked, NetworkAsked, NewSandbox};
+use sandboxo_model::{Lifecycle, MountAsked, NetworkAsked, NewSandbox, ProxyAsked};
 use sandboxo_zone_protocol::{Kept, OnDeadline};
 use sha2::{Digest as _, Sha256};
 
@@ -29,8 +29,14 @@ pub(crate) fn of(new: &NewSandbox) -> [u8; 32] {
     hash.flag(*internet);
     hash.present(network.is_some());
     if let Some(network) = network {
-        let NetworkAsked { allow_out, deny_out, allow_public_traffic, mask_request_host, rules } =
-            network;
+        let NetworkAsked {
+            allow_out,
+            deny_out,
+            allow_public_traffic,
+            mask_request_host,
+            rules,
+            egress_proxy,
+        } = network;
         hash.list(allow_out.as_deref());
         hash.list(deny_out.as_deref());
         hash.flag(*allow_public_traffic);
@@ -45,6 +51,12 @@ pub(crate) fn of(new: &NewSandbox) -> [u8; 32] {
                 let exposed = headers.map(|(name, value)| (name.clone(), value.expose().into()));
                 hash.map(&exposed.collect());
             }
+        }
+        if let Some(ProxyAsked { address, username, password }) = egress_proxy {
+            hash.text("egress proxy");
+            hash.text(address);
+            hash.list(username.clone().as_slice().into());
+            hash.list(password.as_ref().map(|it| it.expose().to_owned()).as_slice().into());
         }
     }
     // Not said is as before it could be said: keys outlive an upgrade.
@@ -135,6 +147,11 @@ mod tests {
             let headers = Some([("x".to_owned(), Secret::new(value))].into());
             [(host.to_owned(), vec![HostRule { headers }])].into()
         };
+        let proxy = |address: &str, password: Option<&str>| ProxyAsked {
+            address: address.into(),
+            username: password.map(|_| "me".into()),
+            password: password.map(Secret::new),
+        };
         let with = |network| NewSandbox { network: Some(network), ..base.clone() };
         let mount = |name: &str, path: &str| {
             let volumes = vec![MountAsked { name: name.into(), path: path.into() }];
@@ -166,6 +183,10 @@ mod tests {
             with(NetworkAsked { rules: Some(rules("a", "b")), ..network.clone() }),
             with(NetworkAsked { rules: Some(rules("a", "c")), ..network.clone() }),
             with(NetworkAsked { rules: Some(rules("b", "b")), ..network.clone() }),
+            with(NetworkAsked { egress_proxy: Some(proxy("a:1", None)), ..network.clone() }),
+            with(NetworkAsked { egress_proxy: Some(proxy("a:2", None)), ..network.clone() }),
+            with(NetworkAsked { egress_proxy: Some(proxy("a:1", Some("b"))), ..network.clone() }),
+            with(NetworkAsked { egress_proxy: Some(proxy("a:1", Some("c"))), ..network.clone() }),
             with(NetworkAsked { mask_request_host: Some(String::new()), ..network }),
         ];
         let mut seen: BTreeSet<_> = others.iter().map(of).collect();

@@ -9,9 +9,13 @@ use std::{
 };
 
 use async_trait::async_trait;
-use sandboxo_model::{Invalid, NotASecretName, SecretName, SecretRecord, secret};
+use sandboxo_model::{
+    Field, Invalid, NetworkAsked, NotASecretName, SecretName, SecretRecord, secret,
+};
 use sandboxo_store::StoreError;
-use sandboxo_zone_protocol::{SandboxId, Secret, SecretId, TeamId, Vault};
+use sandboxo_zone_protocol::{
+    EgressProxy, NetworkPolicy, SandboxId, Sealed, Secret, SecretId, TeamId, Vault,
+};
 
 use crate::{context::Context, sandboxes::ListError};
 
@@ -107,7 +111,7 @@ impl Secrets {
         let id = SecretId::random(&*context.random);
         let (version, created_at) = (1, context.now());
         let key = &context.config.secrets_key;
-        let sealed = seal::seal(key, id, version, value, &*context.random);
+        let sealed = seal::seal(key, &of_secret(id, version), value, &*context.random);
         let updated_at = created_at;
         let record =
             SecretRecord { id, team, name, version, metadata, sealed, created_at, updated_at };
@@ -147,7 +151,7 @@ impl Secrets {
             let key = &context.config.secrets_key;
             let record = SecretRecord {
                 version,
-                sealed: seal::seal(key, id, version, &value, &*context.random),
+                sealed: seal::seal(key, &of_secret(id, version), &value, &*context.random),
                 metadata: metadata.unwrap_or_else(|| known.metadata.clone()),
                 updated_at: context.now(),
                 ..SecretRecord::clone(&known)
@@ -200,10 +204,58 @@ impl Vault for Opener {
         let team = context.index.get(sandbox)?.record().team;
         let record = context.accounts.secret(team, &name.parse().ok()?)?;
         let SecretRecord { id, version, sealed, .. } = &*record;
-        let value = seal::open(&context.config.secrets_key, *id, *version, sealed);
+        let value = seal::open(&context.config.secrets_key, &of_secret(*id, *version), sealed);
         if value.is_none() {
             tracing::error!(secret.id = %id, "a secret was sealed with another key");
         }
         value
     }
+
+    async fn password(&self, sandbox: SandboxId, proxy: &EgressProxy) -> Option<Secret> {
+        let context = self.0.upgrade()?;
+        let team = context.index.get(sandbox)?.record().team;
+        let sealed = proxy.login.as_ref()?.password.as_str();
+        let password = seal::open(&context.config.secrets_key, &of_proxy(team, proxy), sealed);
+        if password.is_none() {
+            tracing::error!(sandbox.id = %sandbox, "a proxy's password was sealed otherwise");
+        }
+        password
+    }
+}
+
+/// What values of secrets are bound to.
+fn of_secret(id: SecretId, version: u64) -> String {
+    format!("{id} {version}")
+}
+
+/// What a proxy's password is bound to: it is of no use for a server that it was not given for,
+/// and of use to copies of its sandbox.
+fn of_proxy(team: TeamId, EgressProxy { address, login }: &EgressProxy) -> String {
+    let username = login.as_ref().map_or("", |login| &login.username);
+    format!("egress proxy {team} {address} {username}")
+}
+
+/// Whether the proxy that was asked for is one that this server allows. Its password goes from
+/// what is shown to what the zone keeps, which can't read it. `before`: the proxy until now; told
+/// once more it stays the same to the last letter, and so do the connections by it.
+pub(crate) fn seal_proxy(
+    context: &Context,
+    team: TeamId,
+    before: Option<&EgressProxy>,
+    asked: &mut NetworkAsked,
+    policy: &mut NetworkPolicy,
+) -> Result<(), Invalid> {
+    NetworkAsked::proxy_is_allowed(policy, &context.config.proxy_networks)
+        .map_err(|error| Invalid { field: Field::Network, rule: error.to_string() })?;
+    asked.seal(policy, |proxy, password| {
+        let (key, bound_to) = (&context.config.secrets_key, of_proxy(team, proxy));
+        let known = before.and_then(|it| it.login.as_ref()).map(|login| &login.password);
+        if let Some(known) = known
+            && seal::open(key, &bound_to, known.as_str()).is_some_and(|it| it == *password)
+        {
+            return known.clone();
+        }
+        Sealed::new(seal::seal(key, &bound_to, password.expose(), &*context.random))
+    });
+    Ok(())
 }

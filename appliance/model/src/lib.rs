@@ -31,7 +31,7 @@ pub use idempotency::{IdempotencyKey, IdempotencyRecord, NotAnIdempotencyKey};
 pub use key::{ApiKeyRecord, KeyMask};
 pub use lifecycle::{DeathReason, IllegalMove, KillCause, Phase, PhaseKind, StartFailure};
 pub use log::{Direction, Level, LogEntry, LogQuery, NotALevel};
-pub use network::{HostRule, NetworkAsked, NetworkError, RuleError};
+pub use network::{HostRule, NetworkAsked, NetworkError, ProxyAsked, ProxyError, RuleError};
 pub use new_sandbox::{Birth, Lifecycle, MountAsked, NewSandbox};
 pub use rules::{Field, Invalid};
 pub use sandbox::{Ingress, SandboxRecord, Standing, TemplateUse};

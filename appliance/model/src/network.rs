@@ -1,10 +1,14 @@
 //! From what a client said about egress to what a zone enforces.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use sandboxo_zone_protocol::{
-    HostName, NamePattern, NetworkMode, NetworkPolicy, Secret, SetHeader,
+    EgressProxy, HostName, NamePattern, NetworkMode, NetworkPolicy, NotAProxyAddress, ProxyHost,
+    ProxyLogin, Sealed, Secret, SetHeader, may_be_proxy,
     placeholder::{NotAPlaceholder, Part, parts},
 };
 
@@ -19,6 +23,16 @@ pub struct NetworkAsked {
     pub mask_request_host: Option<String>,
     /// By host.
     pub rules: Option<BTreeMap<String, Vec<HostRule>>>,
+    pub egress_proxy: Option<ProxyAsked>,
+}
+
+/// By whom all connections are to leave.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProxyAsked {
+    pub address: String,
+    pub username: Option<String>,
+    /// Gone from here once it is sealed in the policy; never recorded.
+    pub password: Option<Secret>,
 }
 
 /// What requests to a host are given on their way.
@@ -45,6 +59,28 @@ pub enum NetworkError {
     TooManyRuled,
     #[error("the rule for {host:?}: {why}")]
     Rule { host: String, why: RuleError },
+    #[error("egressProxy: {0}")]
+    Proxy(#[from] ProxyError),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProxyError {
+    #[error("address: {0:?} is {NotAProxyAddress}")]
+    NotAnAddress(String),
+    #[error(
+        "address: {0} is not on the public internet, nor in a network that this server allows \
+         proxies in"
+    )]
+    Inside(Ipv4Addr),
+    #[error("username: more than {} bytes", NetworkAsked::MAX_PROXY_LOGIN)]
+    LongUsername,
+    #[error("password: more than {} bytes", NetworkAsked::MAX_PROXY_LOGIN)]
+    LongPassword,
+    /// RFC 1929 has neither alone.
+    #[error("password: a username needs one")]
+    NoPassword,
+    #[error("username: a password needs one")]
+    NoUsername,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -75,8 +111,11 @@ impl NetworkAsked {
     pub const MAX_HEADERS: usize = 20;
     pub const MAX_HEADER_NAME: usize = 64;
     pub const MAX_HEADER_VALUE: usize = 2048;
+    /// Of a name or password, by RFC 1929.
+    pub const MAX_PROXY_LOGIN: usize = 255;
 
-    /// What the zone enforces. `internet` is `allow_internet_access`: `Some(false)` denies
+    /// What the zone enforces, but that nobody can open the password of a proxy before it is
+    /// [`seal`](Self::seal)ed. `internet` is `allow_internet_access`: `Some(false)` denies
     /// everything that is not allowed by name.
     pub fn policy(
         asked: Option<&Self>,
@@ -117,7 +156,64 @@ impl NetworkAsked {
         names.dedup();
         let rules = asked.and_then(|asked| asked.rules.as_ref());
         let headers = rules.map(headers).transpose()?.unwrap_or_default();
-        Ok(NetworkPolicy { mode: NetworkMode::Full, allow, deny, names, headers })
+        let proxy = asked.and_then(|asked| asked.egress_proxy.as_ref());
+        let proxy = proxy.map(ProxyAsked::proxy).transpose()?;
+        Ok(NetworkPolicy { mode: NetworkMode::Full, allow, deny, names, headers, proxy })
+    }
+
+    /// What needs this server's own settings: `networks`, where proxies may be beside the public
+    /// internet. Names are looked up at each connection.
+    pub fn proxy_is_allowed(
+        policy: &NetworkPolicy,
+        networks: &[Ipv4Net],
+    ) -> Result<(), NetworkError> {
+        match policy.proxy.as_ref().map(|proxy| &proxy.address.host) {
+            Some(ProxyHost::Address(address)) if !may_be_proxy(*address, networks) => {
+                Err(ProxyError::Inside(*address).into())
+            }
+            Some(ProxyHost::Address(_) | ProxyHost::Name(_)) | None => Ok(()),
+        }
+    }
+
+    /// Puts the password of a proxy into the policy that was made of this, and forgets it.
+    pub fn seal(
+        &mut self,
+        policy: &mut NetworkPolicy,
+        seal: impl FnOnce(&EgressProxy, &Secret) -> Sealed,
+    ) {
+        let password = self.egress_proxy.as_mut().and_then(|asked| asked.password.take());
+        if let (Some(password), Some(proxy)) = (password, &mut policy.proxy) {
+            let sealed = seal(proxy, &password);
+            if let Some(login) = &mut proxy.login {
+                login.password = sealed;
+            }
+        }
+    }
+}
+
+impl ProxyAsked {
+    fn proxy(&self) -> Result<EgressProxy, ProxyError> {
+        let Self { address, username, password } = self;
+        let address = address
+            .trim()
+            .parse()
+            .map_err(|NotAProxyAddress| ProxyError::NotAnAddress(address.clone()))?;
+        let username = username.as_deref().filter(|it| !it.is_empty());
+        let password = password.as_ref().map(Secret::expose).filter(|it| !it.is_empty());
+        let is_long = |text: Option<&str>| {
+            text.is_some_and(|text| text.len() > NetworkAsked::MAX_PROXY_LOGIN)
+        };
+        let login = match (username, password) {
+            _ if is_long(username) => return Err(ProxyError::LongUsername),
+            _ if is_long(password) => return Err(ProxyError::LongPassword),
+            (None, None) => None,
+            (Some(_), None) => return Err(ProxyError::NoPassword),
+            (None, Some(_)) => return Err(ProxyError::NoUsername),
+            (Some(username), Some(_)) => {
+                Some(ProxyLogin { username: username.to_owned(), password: Sealed::new("") })
+            }
+        };
+        Ok(EgressProxy { address, login })
     }
 }
 
@@ -373,6 +469,71 @@ mod tests {
         let hosts: Vec<_> = names[..11].iter().map(|name| (&**name, &[] as &[_])).collect();
         assert_eq!(given(&hosts), Err(NetworkError::TooManyRuled));
         assert_eq!(given(&hosts[..10]), Ok(BTreeMap::new()));
+    }
+
+    #[test]
+    fn by_whom_connections_leave() {
+        let asked = |address: &str, username: Option<&str>, password: Option<&str>| ProxyAsked {
+            address: address.into(),
+            username: username.map(str::to_owned),
+            password: password.map(Secret::new),
+        };
+        let policy = |proxy: ProxyAsked| {
+            let asked = NetworkAsked { egress_proxy: Some(proxy), ..NetworkAsked::default() };
+            NetworkAsked::policy(Some(&asked), None)
+        };
+        let long = "x".repeat(256);
+        let fine = Some(&long[1..]);
+        for (why, proxy, expected) in [
+            ("no port", asked("a.b", None, None), ProxyError::NotAnAddress("a.b".into())),
+            ("nothing", asked(" ", None, None), ProxyError::NotAnAddress(" ".into())),
+            ("long name", asked("a:1", Some(&long), fine), ProxyError::LongUsername),
+            ("long password", asked("a:1", fine, Some(&long)), ProxyError::LongPassword),
+            ("a name alone", asked("a:1", Some("me"), Some("")), ProxyError::NoPassword),
+            ("a password alone", asked("a:1", None, Some("p")), ProxyError::NoUsername),
+        ] {
+            assert_eq!(policy(proxy), Err(expected.into()), "{why}");
+        }
+        for (why, proxy, address, username) in [
+            ("open", asked(" Proxy.Example:1080 ", None, None), "proxy.example:1080", None),
+            ("empty is absent", asked("203.0.113.5:1", Some(""), None), "203.0.113.5:1", None),
+            ("the longest", asked("a:1", fine, fine), "a:1", fine),
+        ] {
+            let proxy = policy(proxy).unwrap().proxy.unwrap();
+            assert_eq!(proxy.address.to_string(), address, "{why}");
+            let login = proxy.login.as_ref().map(|login| &*login.username);
+            assert_eq!(login, username, "{why}");
+        }
+        let networks = ["10.0.0.0/8".parse().unwrap()];
+        for (address, networks, is_fine) in [
+            ("203.0.113.5:1", &[][..], true),
+            ("inside.example:1", &[], true),
+            ("10.1.1.1:1", &[], false),
+            ("10.1.1.1:1", &networks, true),
+            ("127.0.0.1:1", &networks, false),
+        ] {
+            let policy = policy(asked(address, None, None)).unwrap();
+            let allowed = NetworkAsked::proxy_is_allowed(&policy, networks);
+            assert_eq!(allowed.is_ok(), is_fine, "{address} {networks:?}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_sealed_once_and_kept_nowhere_else() {
+        let proxy = ProxyAsked {
+            address: "a:1".into(),
+            username: Some("me".into()),
+            password: Some(Secret::new("p")),
+        };
+        let mut asked = NetworkAsked { egress_proxy: Some(proxy), ..NetworkAsked::default() };
+        let mut policy = NetworkAsked::policy(Some(&asked), None).unwrap();
+        asked.seal(&mut policy, |proxy, password| {
+            Sealed::new(format!("{} {}", proxy.address, password.expose()))
+        });
+        let login = policy.proxy.as_ref().unwrap().login.clone().unwrap();
+        assert_eq!(login, ProxyLogin { username: "me".into(), password: Sealed::new("a:1 p") });
+        assert_eq!(asked.egress_proxy.as_ref().unwrap().password, None);
+        asked.seal(&mut policy, |_, _| unreachable!("there is none"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(crate) fn print(config: &Config) -> Value {
         domain,
         region,
         token,
-        zone: ZoneSection { name, runsc, agent, resolvers, freeze_after_seconds },
+        zone: ZoneSection { name, runsc, agent, resolvers, proxy_networks, freeze_after_seconds },
         pool: Pool { size, blanks },
         limits:
             Limits { sandboxes, memory_reserve_mib, memory_overcommit, disk_reserve_mib, volume_mib },
@@ -37,6 +37,7 @@ pub(crate) fn print(config: &Config) -> Value {
             "runsc": runsc,
             "agent": agent,
             "resolvers": resolvers.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "proxy_networks": proxy_networks.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "freeze_after_seconds": freeze_after_seconds,
         },
         "pool": { "size": size, "blanks": blanks },

@@ -7,6 +7,7 @@ use std::{
     str::FromStr,
 };
 
+use ipnet::Ipv4Net;
 use sandboxo_api_e2b::RateMode;
 use sandboxo_registry::Registry;
 use sandboxo_zone_protocol::ZoneName;
@@ -22,6 +23,8 @@ pub(crate) struct ZoneSection {
     pub(crate) agent: Option<PathBuf>,
     /// Who answers the sandboxes' DNS questions. Empty: the host's own resolvers.
     pub(crate) resolvers: Vec<Resolver>,
+    /// Where sandboxes' own proxies may be beside the public internet.
+    pub(crate) proxy_networks: Vec<Ipv4Net>,
     /// How long nobody uses a sandbox before it is frozen; 0: never.
     pub(crate) freeze_after_seconds: u64,
 }
@@ -141,6 +144,9 @@ pub(crate) fn zone(top: &mut Reader<'_>) -> ZoneSection {
         agent: section.path("agent"),
         resolvers: section
             .list("resolvers", "an IP address, perhaps with a port")
+            .unwrap_or_default(),
+        proxy_networks: section
+            .list("proxy_networks", "an IPv4 network such as \"10.1.0.0/16\"")
             .unwrap_or_default(),
         freeze_after_seconds: section.number("freeze_after_seconds", 0..=86_400).unwrap_or(0),
     };

@@ -9,7 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sandboxo_zone_protocol::{HostName, NetworkPolicy, SandboxId, SetHeader, Vault};
+use sandboxo_zone_protocol::{EgressProxy, HostName, NetworkPolicy, SandboxId, SetHeader, Vault};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
@@ -71,7 +71,7 @@ impl Guests {
         let standing = Standing::Ruled { policy: Arc::new(policy.clone()), sandbox };
         match list.get(&guest) {
             Some(known) => drop(known.rules.send_replace(standing)),
-            None if policy.is_by_name() => {
+            None if policy.is_attended() => {
                 list.insert(guest, Arc::new(Guest::new(standing)));
             }
             None => {}
@@ -128,6 +128,21 @@ impl Guest {
         match &*self.rules.borrow() {
             Standing::Ruled { policy, .. } => policy.headers.get(name).cloned(),
             Standing::Unknown | Standing::Gone => None,
+        }
+    }
+
+    /// By whom its connections leave.
+    pub(crate) fn proxy(&self) -> Option<EgressProxy> {
+        match &*self.rules.borrow() {
+            Standing::Ruled { policy, .. } => policy.proxy.clone(),
+            Standing::Unknown | Standing::Gone => None,
+        }
+    }
+
+    pub(crate) fn leaves_by(&self, proxy: Option<&EgressProxy>) -> bool {
+        match &*self.rules.borrow() {
+            Standing::Ruled { policy, .. } => policy.proxy.as_ref() == proxy,
+            Standing::Unknown | Standing::Gone => false,
         }
     }
 

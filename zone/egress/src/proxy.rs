@@ -1,5 +1,6 @@
 //! The proxy of a zone: it ends the connections of sandboxes whose rules are by name, looks at
-//! whom they want, and dials the very address they asked for, or nobody.
+//! whom they want, and dials the very address they asked for, or has the sandbox's own proxy do
+//! so, or dials nobody.
 //!
 //! It holds no rules of the kernel's: what must not get here is refused before, and what must not
 //! be dialed after.
@@ -10,6 +11,7 @@ mod intercept;
 mod said;
 mod socket;
 mod streams;
+mod way;
 
 use std::{
     io,
@@ -20,6 +22,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use ipnet::Ipv4Net;
 use nix::sys::socket::{getsockopt, sockopt::OriginalDst};
 use sandboxo_tasks::{Stop, Tasks};
 use sandboxo_zone_protocol::Random;
@@ -54,10 +57,13 @@ struct Ways {
     random: Arc<dyn Random>,
     new_socket: NewSocket,
     interception: Interception,
+    proxy_networks: Vec<Ipv4Net>,
 }
 
 impl Proxy {
     /// `listener`: made by a thread in the namespace where connections are led to it.
+    /// `proxy_networks`: where sandboxes' own proxies may be beside the public internet; they are
+    /// dialed from where this process is.
     pub fn new(
         listener: std::net::TcpListener,
         guests: Guests,
@@ -65,10 +71,12 @@ impl Proxy {
         random: Arc<dyn Random>,
         new_socket: NewSocket,
         interception: Interception,
+        proxy_networks: Vec<Ipv4Net>,
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
-        let ways = Arc::new(Ways { guests, resolvers, random, new_socket, interception });
+        let ways = Ways { guests, resolvers, random, new_socket, interception, proxy_networks };
+        let ways = Arc::new(ways);
         Ok(Self { listener, room: Arc::new(Semaphore::new(AT_A_TIME)), ways })
     }
 

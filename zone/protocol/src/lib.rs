@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod egress_proxy;
 mod event;
 mod host_name;
 mod id;
@@ -22,6 +23,9 @@ mod zone;
 pub mod fake;
 
 pub use clock::{Clock, SystemClock, Timestamp};
+pub use egress_proxy::{
+    EgressProxy, NotAProxyAddress, ProxyAddress, ProxyHost, ProxyLogin, Sealed, may_be_proxy,
+};
 pub use event::{Checkpoint, EndReason, Ended, Paused, ZoneEvent, ZoneReport, ZoneSandbox};
 pub use host_name::{HostName, NamePattern, NotHostName};
 pub use id::{

@@ -3,7 +3,7 @@
 
 use async_trait::async_trait;
 
-use crate::{SandboxId, Secret};
+use crate::{EgressProxy, SandboxId, Secret};
 
 const OPENING: &str = "${e2b.";
 const SECRET: &str = "secrets.";
@@ -42,12 +42,16 @@ pub fn parts(value: &str) -> Result<Vec<Part<'_>>, NotAPlaceholder> {
     Ok(parts)
 }
 
-/// Who knows what placeholders stand for. Asked for each request, so that what it says is of now
+/// Who knows what placeholders stand for, and the passwords of proxies. Asked each time, so that what it says is of now
 /// and is kept nowhere else.
 #[async_trait]
 pub trait Vault: Send + Sync {
     /// `None`: the sandbox's team has no such secret, or there is no such sandbox.
     async fn secret(&self, sandbox: SandboxId, name: &str) -> Option<Secret>;
+
+    /// By which that sandbox's connections are let into its proxy. `None`: it was sealed for
+    /// another team or proxy, or there is no such sandbox.
+    async fn password(&self, sandbox: SandboxId, proxy: &EgressProxy) -> Option<Secret>;
 }
 
 #[cfg(test)]

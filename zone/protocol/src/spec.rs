@@ -7,7 +7,8 @@ use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CheckpointId, HostName, ImageDigest, NamePattern, SandboxId, Secret, Timestamp, VolumeMount,
+    CheckpointId, EgressProxy, HostName, ImageDigest, NamePattern, SandboxId, Secret, Timestamp,
+    VolumeMount,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,6 +188,9 @@ pub struct NetworkPolicy {
     /// nothing.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<HostName, Vec<SetHeader>>,
+    /// What is allowed leaves by it or not at all; UDP not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<EgressProxy>,
 }
 
 /// In place of all headers of that name.
@@ -203,16 +207,28 @@ impl NetworkPolicy {
         deny: Vec::new(),
         names: Vec::new(),
         headers: BTreeMap::new(),
+        proxy: None,
     };
 
     /// Nothing is said about addresses or names.
     pub fn is_empty(&self) -> bool {
-        let Self { mode: _, allow, deny, names, headers } = self;
-        allow.is_empty() && deny.is_empty() && names.is_empty() && headers.is_empty()
+        let Self { mode: _, allow, deny, names, headers, proxy } = self;
+        let says_nothing = allow.is_empty() && deny.is_empty() && names.is_empty();
+        says_nothing && headers.is_empty() && proxy.is_none()
     }
 
     /// Whether somebody has to look at what connections say.
     pub fn is_by_name(&self) -> bool {
         self.mode == NetworkMode::Full && !(self.names.is_empty() && self.headers.is_empty())
+    }
+
+    /// Whether all connections leave by somebody else.
+    pub fn is_tunneled(&self) -> bool {
+        self.mode == NetworkMode::Full && self.proxy.is_some()
+    }
+
+    /// Whether any of its connections go through the zone's own proxy.
+    pub fn is_attended(&self) -> bool {
+        self.is_by_name() || self.is_tunneled()
     }
 }

@@ -112,7 +112,7 @@ impl Lease {
     /// Of an adopted one: what the kernel keeps is in force, and what only the proxy knows is told
     /// it again.
     pub(crate) async fn recall(&self, policy: &NetworkPolicy) -> Result<(), NetworkError> {
-        if policy.is_by_name() || self.network.inner.guests.is_awaited(self.record.address) {
+        if policy.is_attended() || self.network.inner.guests.is_awaited(self.record.address) {
             self.apply(policy).await?;
         }
         Ok(())

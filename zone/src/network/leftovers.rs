@@ -60,8 +60,12 @@ pub(super) fn numbers(plan: &Plan) -> Result<BTreeSet<u32>, NetworkError> {
 
 /// The sandboxes whose connections are led to the proxy. To be called from the zone's namespace.
 pub(super) fn named(plan: &Plan) -> Result<BTreeSet<Ipv4Addr>, NetworkError> {
-    let listed = nft::list(&["map", "ip", &plan.name(), rules::NAMED])?;
-    Ok(listed.iter().flat_map(strings).filter_map(|text| text.parse().ok()).collect())
+    let mut found = BTreeSet::new();
+    for map in [rules::NAMED, rules::TUNNELED] {
+        let listed = nft::list(&["map", "ip", &plan.name(), map])?;
+        found.extend(listed.iter().flat_map(strings).filter_map(|it| it.parse::<Ipv4Addr>().ok()));
+    }
+    Ok(found)
 }
 
 fn strings(value: &serde_json::Value) -> Vec<&str> {

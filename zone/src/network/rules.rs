@@ -10,7 +10,8 @@
 //! ends, also where it was established.
 //!
 //! Where rules are by name, new connections to the ports of HTTP and TLS are led to the proxy,
-//! which has the rules and dials from here; what is led there when nobody listens is refused.
+//! which has the rules and dials from here; what is led there when nobody listens is refused. Of
+//! a sandbox that has a proxy of its own, all connections are, and nothing else leaves.
 
 use ipnet::{IpNet, Ipv4Net};
 use sandboxo_zone_protocol::{NetworkMode, NetworkPolicy, REFUSED_ALWAYS};
@@ -23,6 +24,8 @@ pub(super) const MAPS: [&str; 2] = ["egress", "ingress"];
 
 /// The sandboxes whose connections are led to the proxy.
 pub(super) const NAMED: &str = "named";
+/// Those of which all connections are.
+pub(super) const TUNNELED: &str = "tunneled";
 /// Where the proxy listens, beside the forwarder. The rules that lead there outlive it.
 pub(super) const PROXY_PORT: u16 = 3128;
 
@@ -34,7 +37,7 @@ const FLOWS: u32 = 2048;
 pub(super) fn base(plan: &Plan, host: &[Ipv4Net]) -> String {
     let mut batch = Batch::new(plan);
     batch.add_table();
-    for map in MAPS.into_iter().chain([NAMED]) {
+    for map in MAPS.into_iter().chain([NAMED, TUNNELED]) {
         batch.add("map", &format!("{map} {{ type ifname . ipv4_addr : verdict; }}"));
     }
     batch.add("set", "flows { type ifname; size 65535; flags dynamic; }");
@@ -88,9 +91,13 @@ pub(super) fn base(plan: &Plan, host: &[Ipv4Net]) -> String {
 
     batch.chain("lead", None);
     batch.rule("lead", &format!("tcp dport {{ 80, 443 }} dnat to {forwarder}:{PROXY_PORT}"));
+    batch.chain("lead-all", None);
+    batch.rule("lead-all", &format!("meta l4proto tcp dnat to {forwarder}:{PROXY_PORT}"));
     batch.chain("target", Some("type nat hook prerouting priority dstnat; policy accept;"));
     batch.rule("target", &format!("ip daddr {refused} accept"));
-    batch.rule("target", &format!("meta l4proto tcp iifname . ip saddr vmap @{NAMED}"));
+    for map in [TUNNELED, NAMED] {
+        batch.rule("target", &format!("meta l4proto tcp iifname . ip saddr vmap @{map}"));
+    }
 
     batch.chain("source", Some("type nat hook postrouting priority srcnat; policy accept;"));
     batch.rule("source", &format!("oifname \"{UPLINK}\" masquerade"));
@@ -119,7 +126,9 @@ pub(super) fn readmit(plan: &Plan, number: u32) -> String {
 pub(super) fn policy(plan: &Plan, number: u32, policy: &NetworkPolicy) -> String {
     let mut batch = Batch::new(plan);
     batch.policy(plan, number, policy);
-    batch.lead(plan, number, policy.is_by_name());
+    for (map, is_led) in leads(policy) {
+        batch.lead(plan, number, map, is_led);
+    }
     batch.text
 }
 
@@ -133,8 +142,10 @@ pub(super) fn first_policy(plan: &Plan, number: u32, policy: &NetworkPolicy) -> 
             batch.command("insert rule", &format!("{chain} {rule}"));
         }
     }
-    if policy.is_by_name() {
-        batch.lead(plan, number, true);
+    for (map, is_led) in leads(policy) {
+        if is_led {
+            batch.lead(plan, number, map, true);
+        }
     }
     batch.text
 }
@@ -147,7 +158,9 @@ pub(super) fn dismiss(plan: &Plan, numbers: &[u32]) -> String {
         batch.add("chain", &back(number));
         batch.ways(plan, number, "add");
         batch.ways(plan, number, "delete");
-        batch.lead(plan, number, false);
+        for map in [NAMED, TUNNELED] {
+            batch.lead(plan, number, map, false);
+        }
         for chain in [out(number), back(number)] {
             batch.command("flush chain", &chain);
             batch.command("delete chain", &chain);
@@ -199,10 +212,17 @@ fn matching(field: &str, nets: &[IpNet]) -> Option<String> {
     Some(format!("ip {field} {} ", set(&nets)))
 }
 
+/// In which of the maps a sandbox is.
+fn leads(policy: &NetworkPolicy) -> [(&'static str, bool); 2] {
+    let is_tunneled = policy.is_tunneled();
+    [(NAMED, policy.is_by_name() && !is_tunneled), (TUNNELED, is_tunneled)]
+}
+
 /// The two chains of a sandbox with the rules in them, of which each ends a packet's way.
 fn chains(plan: &Plan, number: u32, policy: &NetworkPolicy) -> [(String, Vec<String>); 2] {
     let decide = |field: &str, refusal: &str| {
-        if policy.mode == NetworkMode::None {
+        // What its proxy is to carry never gets here, and the rest is nothing that it carries.
+        if policy.mode == NetworkMode::None || policy.is_tunneled() {
             return vec![refusal.to_owned()];
         }
         let allowed = matching(field, &policy.allow).map(|nets| format!("{nets}accept"));
@@ -251,8 +271,9 @@ impl Batch {
     }
 
     /// Whether its connections are led to the proxy, whatever they were.
-    fn lead(&mut self, plan: &Plan, number: u32, is_led: bool) {
-        let element = format!("{NAMED} {{ {} : goto lead }}", key(plan, number));
+    fn lead(&mut self, plan: &Plan, number: u32, map: &str, is_led: bool) {
+        let chain = if map == TUNNELED { "lead-all" } else { "lead" };
+        let element = format!("{map} {{ {} : goto {chain} }}", key(plan, number));
         self.add("element", &element);
         if !is_led {
             self.command("delete element", &element);
@@ -278,6 +299,8 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
+    use sandboxo_zone_protocol::EgressProxy;
+
     use super::*;
 
     fn plan() -> Plan {
@@ -299,6 +322,7 @@ mod tests {
 add map ip sbxo-a1b2c3 egress {{ type ifname . ipv4_addr : verdict; }}
 add map ip sbxo-a1b2c3 ingress {{ type ifname . ipv4_addr : verdict; }}
 add map ip sbxo-a1b2c3 named {{ type ifname . ipv4_addr : verdict; }}
+add map ip sbxo-a1b2c3 tunneled {{ type ifname . ipv4_addr : verdict; }}
 add set ip sbxo-a1b2c3 flows {{ type ifname; size 65535; flags dynamic; }}
 add chain ip sbxo-a1b2c3 refuse
 flush chain ip sbxo-a1b2c3 refuse
@@ -329,9 +353,13 @@ add rule ip sbxo-a1b2c3 output oifname "uplink" ip daddr {{ {refused} }} goto re
 add chain ip sbxo-a1b2c3 lead
 flush chain ip sbxo-a1b2c3 lead
 add rule ip sbxo-a1b2c3 lead tcp dport {{ 80, 443 }} dnat to 10.7.0.1:3128
+add chain ip sbxo-a1b2c3 lead-all
+flush chain ip sbxo-a1b2c3 lead-all
+add rule ip sbxo-a1b2c3 lead-all meta l4proto tcp dnat to 10.7.0.1:3128
 add chain ip sbxo-a1b2c3 target {{ type nat hook prerouting priority dstnat; policy accept; }}
 flush chain ip sbxo-a1b2c3 target
 add rule ip sbxo-a1b2c3 target ip daddr {{ {refused} }} accept
+add rule ip sbxo-a1b2c3 target meta l4proto tcp iifname . ip saddr vmap @tunneled
 add rule ip sbxo-a1b2c3 target meta l4proto tcp iifname . ip saddr vmap @named
 add chain ip sbxo-a1b2c3 source {{ type nat hook postrouting priority srcnat; policy accept; }}
 flush chain ip sbxo-a1b2c3 source
@@ -366,6 +394,8 @@ delete element ip sbxo-a1b2c3 egress { "sb2" . 10.7.0.10 : goto out-2 }
 delete element ip sbxo-a1b2c3 ingress { "sb2" . 10.7.0.10 : goto back-2 }
 add element ip sbxo-a1b2c3 named { "sb2" . 10.7.0.10 : goto lead }
 delete element ip sbxo-a1b2c3 named { "sb2" . 10.7.0.10 : goto lead }
+add element ip sbxo-a1b2c3 tunneled { "sb2" . 10.7.0.10 : goto lead-all }
+delete element ip sbxo-a1b2c3 tunneled { "sb2" . 10.7.0.10 : goto lead-all }
 flush chain ip sbxo-a1b2c3 out-2
 delete chain ip sbxo-a1b2c3 out-2
 flush chain ip sbxo-a1b2c3 back-2
@@ -393,8 +423,18 @@ insert rule ip sbxo-a1b2c3 back-2 ip saddr { 203.0.113.7/32 } drop
         let named = NetworkPolicy { names: vec!["a.b".parse().unwrap()], ..NetworkPolicy::OPEN };
         let led = "add element ip sbxo-a1b2c3 named { \"sb2\" . 10.7.0.10 : goto lead }\n";
         assert!(first_policy(&plan(), 2, &named).ends_with(led));
-        assert!(super::policy(&plan(), 2, &named).ends_with(led));
-        assert!(super::policy(&plan(), 2, &policy).ends_with(&led.replace("add", "delete")));
+        let unled = led.replace("add", "delete");
+        let all = led.replace("named", "tunneled").replace("lead", "lead-all");
+        let not_all = all.replace("add", "delete");
+        let ends = |policy: &NetworkPolicy, with: &[&str]| {
+            assert!(super::policy(&plan(), 2, policy).ends_with(&with.concat()), "{with:?}");
+        };
+        ends(&named, &[led, &all, &not_all]);
+        ends(&policy, &[led, &unled, &all, &not_all]);
+        let tunneled = tunneled(named);
+        ends(&tunneled, &[led, &unled, &all]);
+        let first = first_policy(&plan(), 2, &tunneled);
+        assert!(first.ends_with(&all) && !first.contains(led), "{first}");
     }
 
     /// Only the rules, without the lines that every policy has.
@@ -402,6 +442,11 @@ insert rule ip sbxo-a1b2c3 back-2 ip saddr { 203.0.113.7/32 } drop
         let lines = super::policy(&plan(), 2, policy);
         let rules = lines.lines().filter_map(|line| line.strip_prefix("add rule ip sbxo-a1b2c3 "));
         rules.filter(|rule| !rule.contains("10.7.0.1 ")).map(str::to_owned).collect()
+    }
+
+    fn tunneled(policy: NetworkPolicy) -> NetworkPolicy {
+        let proxy = EgressProxy { address: "a:1".parse().unwrap(), login: None };
+        NetworkPolicy { proxy: Some(proxy), ..policy }
     }
 
     #[test]
@@ -431,6 +476,11 @@ insert rule ip sbxo-a1b2c3 back-2 ip saddr { 203.0.113.7/32 } drop
                 "out-2 goto refuse; out-2 accept; back-2 drop; back-2 accept",
             ),
             ("IPv6 says nothing", full("::/0", "2001:db8::/32"), "out-2 accept; back-2 accept"),
+            (
+                "by a proxy of its own",
+                tunneled(full("203.0.113.7/32", "0.0.0.0/0")),
+                "out-2 goto refuse; back-2 drop",
+            ),
             (
                 "no network",
                 NetworkPolicy { mode: NetworkMode::None, ..full("1.1.1.1/32", "") },

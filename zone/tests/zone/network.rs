@@ -7,5 +7,6 @@ mod rules;
 mod runsc;
 mod secrets;
 mod secure;
+mod tunnel;
 mod upkeep;
 mod world;

@@ -102,7 +102,23 @@ async fn each_bad_field_is_named() {
         ),
         (
             r#"{"templateID":"base","network":{"egressProxy":{"address":"x"}}}"#,
-            "network.egressProxy: not",
+            "network: egressProxy: address: \"x\" is not a name or IPv4 address with a port",
+        ),
+        (
+            r#"{"templateID":"base","network":{"egressProxy":{}}}"#,
+            "network.egressProxy: missing field `address`",
+        ),
+        (
+            r#"{"templateID":"base","network":{"egressProxy":{"address":"10.0.0.1:1080"}}}"#,
+            "network: egressProxy: address: 10.0.0.1 is not on the public internet",
+        ),
+        (
+            r#"{"templateID":"base","network":{"egressProxy":{"address":"a:1","password":"p"}}}"#,
+            "network: egressProxy: username: a password needs one",
+        ),
+        (
+            r#"{"templateID":"base","network":{"egressProxy":{"address":"a:1","tls":{"enabled":true}}}}"#,
+            "network.egressProxy.tls: not supported",
         ),
         (
             r#"{"templateID":"base","volumeMounts":[{"name":"a"}]}"#,

@@ -93,6 +93,44 @@ async fn rules_are_replaced_whole() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_proxy_comes_and_goes_and_its_password_is_shown_to_nobody() {
+    let world = World::new().await;
+    let id = world.create().await;
+    let put = format!("PUT /sandboxes/{id}/network");
+    let proxy = || world.zone.spec(id.parse().unwrap()).unwrap().network.proxy;
+    let body = json!({"egressProxy": {
+        "address": "Proxy.example.com:1080", "username": "me", "password": "hunter2",
+        "tls": {"enabled": false},
+    }});
+    assert_eq!(world.ask(&put, &body.to_string()).await.status, 204);
+    let told = proxy().unwrap();
+    assert_eq!(told.address.to_string(), "proxy.example.com:1080");
+    let login = told.login.unwrap();
+    assert_eq!(login.username, "me");
+    assert!(!login.password.as_str().is_empty() && !login.password.as_str().contains("hunter2"));
+    let shown = world.ask(&format!("GET /sandboxes/{id}"), "").await.body;
+    let expected = json!({"address": "Proxy.example.com:1080", "username": "me"});
+    assert_eq!(shown["network"]["egressProxy"], expected);
+    // Told once more, with other rules, it is the same proxy, and not one sealed anew.
+    let before = proxy();
+    let mut again = body.clone();
+    again["denyOut"] = json!(["8.8.8.8"]);
+    assert_eq!(world.ask(&put, &again.to_string()).await.status, 204);
+    assert_eq!(proxy(), before);
+    again["egressProxy"]["password"] = json!("hunter3");
+    assert_eq!(world.ask(&put, &again.to_string()).await.status, 204);
+    assert_ne!(proxy(), before);
+    // What is wrong changes nothing.
+    let inside = r#"{"egressProxy":{"address":"127.0.0.1:1080"}}"#;
+    assert_eq!(world.ask(&put, inside).await.status, 400);
+    assert!(proxy().is_some());
+    assert_eq!(world.ask(&put, r#"{"egressProxy":null}"#).await.status, 204);
+    assert_eq!(proxy(), None);
+    let shown = world.ask(&format!("GET /sandboxes/{id}"), "").await.body;
+    assert_eq!(shown["network"].get("egressProxy"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn metrics_have_every_field() {
     let world = World::new().await;
     let id = world.create().await;

@@ -26,9 +26,9 @@ pub(crate) enum Message {
         reply: Reply<Option<Arc<SandboxRecord>>>,
     },
     SetNetwork {
-        network: NetworkAsked,
+        network: Box<NetworkAsked>,
         internet: Option<bool>,
-        policy: NetworkPolicy,
+        policy: Box<NetworkPolicy>,
         reply: Reply<Option<NetworkSet>>,
     },
     /// Answered when it has come to an end, one way or the other.

@@ -14,7 +14,7 @@ use tokio::sync::{SemaphorePermit, oneshot};
 
 use crate::{
     CreateError, Sandboxes, accounts::Source, checkpoints::Hold, context::Context, driver::Driver,
-    fingerprint, index::Live, tokens,
+    fingerprint, index::Live, secrets::seal_proxy, tokens,
 };
 
 /// A process that is asked for more at once is asked for too much.
@@ -124,7 +124,7 @@ impl Sandboxes {
             sandbox: id,
             expires_at: rules::after(now, context.config.keep_idempotency),
         });
-        let record = new.record(model::Birth {
+        let mut record = new.record(model::Birth {
             id,
             team,
             base,
@@ -135,6 +135,9 @@ impl Sandboxes {
             now,
             budget: context.config.create_budget,
         })?;
+        if let Some(asked) = &mut record.network {
+            seal_proxy(context, team, None, asked, &mut record.spec.network)?;
+        }
 
         let (reply, born) = oneshot::channel();
         let (repeat, used) = oneshot::channel();

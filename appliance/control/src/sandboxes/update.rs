@@ -8,6 +8,7 @@ use sandboxo_zone_protocol::SandboxId;
 use crate::{
     NetworkError, Sandboxes, Scope, TimeoutError,
     driver::{Message, SendError, send},
+    secrets::seal_proxy,
 };
 
 impl Sandboxes {
@@ -55,12 +56,16 @@ impl Sandboxes {
         &self,
         scope: impl Into<Scope>,
         id: SandboxId,
-        network: NetworkAsked,
+        mut network: NetworkAsked,
         internet: Option<bool>,
     ) -> Result<Arc<SandboxRecord>, NetworkError> {
-        let policy = NetworkAsked::policy(Some(&network), internet)
+        let mut policy = NetworkAsked::policy(Some(&network), internet)
             .map_err(|error| Invalid { field: Field::Network, rule: error.to_string() })?;
         let (live, _) = self.usable(scope.into(), id).ok_or(NetworkError::NotFound(id))?;
+        let record = live.record();
+        let before = record.spec.network.proxy.as_ref();
+        seal_proxy(&self.context, record.team, before, &mut network, &mut policy)?;
+        let (network, policy) = (Box::new(network), Box::new(policy));
         let set = send(&live, |reply| Message::SetNetwork { network, internet, policy, reply });
         match set.await {
             Ok(Some(set)) if set.in_force => Ok(set.record),

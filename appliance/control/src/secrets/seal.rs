@@ -1,12 +1,12 @@
 //! Values of secrets at rest: XChaCha20-Poly1305, with a nonce of its own for each, bound to the
-//! secret and version that it was sealed for.
+//! secret and version, or the proxy, that it was sealed for.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use chacha20poly1305::{
     KeyInit as _, XChaCha20Poly1305, XNonce,
     aead::{Aead as _, Payload},
 };
-use sandboxo_zone_protocol::{Random, Secret, SecretId};
+use sandboxo_zone_protocol::{Random, Secret};
 use sha2::{Digest as _, Sha256};
 
 const NONCE: usize = 24;
@@ -16,32 +16,20 @@ fn cipher(key: &Secret) -> XChaCha20Poly1305 {
     XChaCha20Poly1305::new(&Sha256::digest(key.expose()))
 }
 
-fn bound_to(id: SecretId, version: u64) -> String {
-    format!("{id} {version}")
-}
-
 #[expect(clippy::expect_used, reason = "only a text of 256 GiB can't be sealed")]
-pub(super) fn seal(
-    key: &Secret,
-    id: SecretId,
-    version: u64,
-    value: &str,
-    random: &dyn Random,
-) -> String {
+pub(super) fn seal(key: &Secret, bound_to: &str, value: &str, random: &dyn Random) -> String {
     let mut nonce = [0; NONCE];
     random.fill(&mut nonce);
-    let aad = bound_to(id, version);
-    let payload = Payload { msg: value.as_bytes(), aad: aad.as_bytes() };
+    let payload = Payload { msg: value.as_bytes(), aad: bound_to.as_bytes() };
     let sealed = cipher(key).encrypt(&XNonce::from(nonce), payload).expect("a value of 64 KiB");
     STANDARD.encode([&nonce[..], &sealed].concat())
 }
 
 /// `None`: sealed with another key, or for something else.
-pub(super) fn open(key: &Secret, id: SecretId, version: u64, sealed: &str) -> Option<Secret> {
+pub(super) fn open(key: &Secret, bound_to: &str, sealed: &str) -> Option<Secret> {
     let bytes = STANDARD.decode(sealed).ok()?;
     let (nonce, msg) = bytes.split_first_chunk::<NONCE>()?;
-    let aad = bound_to(id, version);
-    let payload = Payload { msg, aad: aad.as_bytes() };
+    let payload = Payload { msg, aad: bound_to.as_bytes() };
     let value = cipher(key).decrypt(&XNonce::from(*nonce), payload).ok()?;
     String::from_utf8(value).ok().map(Secret::new)
 }
@@ -55,18 +43,16 @@ mod tests {
     #[test]
     fn what_is_sealed_opens_for_what_it_was_sealed_for() {
         let (key, other) = (Secret::new("key"), Secret::new("kez"));
-        let id: SecretId = "sec_0123456789abcdefghjk".parse().unwrap();
-        let another: SecretId = "sec_0123456789abcdefghjm".parse().unwrap();
-        let sealed = seal(&key, id, 1, "hello", &SystemRandom);
-        assert_eq!(open(&key, id, 1, &sealed), Some(Secret::new("hello")));
+        let sealed = seal(&key, "it 1", "hello", &SystemRandom);
+        assert_eq!(open(&key, "it 1", &sealed), Some(Secret::new("hello")));
         assert!(!sealed.contains("hello"));
-        assert_ne!(seal(&key, id, 1, "hello", &SystemRandom), sealed, "one nonce for two");
-        for (key, id, version) in [(&other, id, 1), (&key, another, 1), (&key, id, 2)] {
-            assert_eq!(open(key, id, version, &sealed), None);
+        assert_ne!(seal(&key, "it 1", "hello", &SystemRandom), sealed, "one nonce for two");
+        for (key, bound_to) in [(&other, "it 1"), (&key, "another 1"), (&key, "it 2")] {
+            assert_eq!(open(key, bound_to, &sealed), None);
         }
         for bad in ["", "?", "AAAA", &sealed[..sealed.len() - 4], &sealed.replace('A', "B")] {
             if bad != sealed {
-                assert_eq!(open(&key, id, 1, bad), None, "{bad:?}");
+                assert_eq!(open(&key, "it 1", bad), None, "{bad:?}");
             }
         }
     }
@@ -75,7 +61,7 @@ mod tests {
     #[test]
     fn golden() {
         let sealed = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXR1umHCs/6cAG4bmTaeRgm98zlXL2";
-        let id: SecretId = "sec_0123456789abcdefghjk".parse().unwrap();
-        assert_eq!(open(&Secret::new("key"), id, 1, sealed), Some(Secret::new("hello")));
+        let bound_to = "sec_0123456789abcdefghjk 1";
+        assert_eq!(open(&Secret::new("key"), bound_to, sealed), Some(Secret::new("hello")));
     }
 }

@@ -30,6 +30,7 @@ async fn a_create_runs_what_was_asked_for() {
                     mask_request_host: Some("localhost:${PORT}".into()),
                     deny_out: None,
                     rules: None,
+                    egress_proxy: None,
                 }),
                 ..new()
             },

@@ -1,25 +1,34 @@
 //! Sandboxes: the live ones in one table, the dead ones in another with an index by their end, so
 //! that a start reads only what lives.
 
+mod network;
 mod phase;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use ipnet::IpNet;
-use sandboxo_model::{HostRule, Ingress, NetworkAsked, Phase, SandboxRecord, TemplateUse};
+use sandboxo_model::{Ingress, NetworkAsked, Phase, SandboxRecord, TemplateUse};
 use sandboxo_zone_protocol::{
-    CheckpointId, HostName, ImageDigest, Kept, NamePattern, NetworkMode, NetworkPolicy, OnDeadline,
-    Origin, Platform, Resources, SandboxId, SandboxSpec, Secret, SetHeader, TeamId, TemplateId,
-    Timestamp, VolumeId, VolumeMount, ZoneName,
+    CheckpointId, EgressProxy, HostName, ImageDigest, Kept, NamePattern, NetworkMode,
+    NetworkPolicy, OnDeadline, Origin, Platform, Resources, SandboxId, SandboxSpec, Secret,
+    SetHeader, TeamId, TemplateId, Timestamp, VolumeId, VolumeMount, ZoneName,
 };
 use serde::{Deserialize, Serialize};
 
-use self::phase::PhaseRow;
+use self::{
+    network::{NetworkRow, ProxyRow},
+    phase::PhaseRow,
+};
 use super::{Record, decode, due, time_key};
 use crate::{DecodeError, StoreError, WriteTx, codec, overlay::Source, schema::Table};
 
+const FIRST: u8 = 1;
+/// The same with a proxy. A program that knows none must not take the record for one without, and
+/// let the sandbox's connections out directly.
+const LATER: u8 = 2;
+
 #[derive(Serialize, Deserialize)]
-struct RowV1 {
+struct Row {
     id: SandboxId,
     team: TeamId,
     template: TemplateId,
@@ -40,6 +49,8 @@ struct RowV1 {
     names: Vec<NamePattern>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     headers: BTreeMap<HostName, Vec<SetHeader>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    proxy: Option<ProxyRow>,
     agent_token: Option<Secret>,
     deadline: Timestamp,
     /// `None`: it is killed then.
@@ -59,6 +70,12 @@ struct RowV1 {
     auto_resume: bool,
     created_at: Timestamp,
     phase: PhaseRow,
+}
+
+impl Row {
+    fn says_later_things(&self) -> bool {
+        self.proxy.is_some()
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
@@ -131,21 +148,6 @@ pub(super) enum NetworkModeRow {
     None,
 }
 
-#[derive(Serialize, Deserialize)]
-struct NetworkRow {
-    allow_out: Option<Vec<String>>,
-    deny_out: Option<Vec<String>>,
-    allow_public_traffic: Option<bool>,
-    mask_request_host: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    rules: Option<BTreeMap<String, Vec<HostRuleRow>>>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct HostRuleRow {
-    headers: Option<BTreeMap<String, Secret>>,
-}
-
 impl Record for SandboxRecord {
     type Id = SandboxId;
     const TABLE: Table = Table::Sandboxes;
@@ -174,7 +176,7 @@ impl Record for SandboxRecord {
                     hostname,
                     user,
                     workdir,
-                    network: NetworkPolicy { mode, allow, deny, names, headers },
+                    network: NetworkPolicy { mode, allow, deny, names, headers, proxy },
                     agent_token,
                     deadline,
                     on_deadline,
@@ -190,7 +192,7 @@ impl Record for SandboxRecord {
             created_at,
             phase,
         } = self.clone();
-        let row = RowV1 {
+        let row = Row {
             id,
             team,
             template,
@@ -208,6 +210,7 @@ impl Record for SandboxRecord {
             deny,
             names,
             headers,
+            proxy: proxy.map(ProxyRow::from),
             agent_token,
             deadline,
             pause_at_deadline: match on_deadline {
@@ -231,11 +234,11 @@ impl Record for SandboxRecord {
             created_at,
             phase: phase.into(),
         };
-        codec::encode(1, &row)
+        codec::encode(if row.says_later_things() { LATER } else { FIRST }, &row)
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let RowV1 {
+        let Row {
             id,
             team,
             template,
@@ -253,6 +256,7 @@ impl Record for SandboxRecord {
             deny,
             names,
             headers,
+            proxy,
             agent_token,
             deadline,
             pause_at_deadline,
@@ -267,7 +271,10 @@ impl Record for SandboxRecord {
             auto_resume,
             created_at,
             phase,
-        } = codec::decode_only(1, bytes)?;
+        } = match codec::split(bytes)? {
+            (FIRST | LATER, json) => serde_json::from_slice(json)?,
+            (other, _) => return Err(DecodeError::Format(other)),
+        };
         let mode = network_mode.into();
         Ok(Self {
             id,
@@ -283,7 +290,14 @@ impl Record for SandboxRecord {
                 hostname,
                 user,
                 workdir,
-                network: NetworkPolicy { mode, allow, deny, names, headers },
+                network: NetworkPolicy {
+                    mode,
+                    allow,
+                    deny,
+                    names,
+                    headers,
+                    proxy: proxy.map(EgressProxy::from),
+                },
                 agent_token,
                 deadline,
                 on_deadline: pause_at_deadline
@@ -419,38 +433,10 @@ impl From<PlatformRow> for Platform {
     }
 }
 
-impl From<NetworkAsked> for NetworkRow {
-    fn from(asked: NetworkAsked) -> Self {
-        let NetworkAsked { allow_out, deny_out, allow_public_traffic, mask_request_host, rules } =
-            asked;
-        let row = |rule: HostRule| HostRuleRow { headers: rule.headers };
-        let rules = rules.map(|rules| over(rules, row));
-        Self { allow_out, deny_out, allow_public_traffic, mask_request_host, rules }
-    }
-}
-
-impl From<NetworkRow> for NetworkAsked {
-    fn from(row: NetworkRow) -> Self {
-        let NetworkRow { allow_out, deny_out, allow_public_traffic, mask_request_host, rules } =
-            row;
-        let rule = |row: HostRuleRow| HostRule { headers: row.headers };
-        let rules = rules.map(|rules| over(rules, rule));
-        Self { allow_out, deny_out, allow_public_traffic, mask_request_host, rules }
-    }
-}
-
-fn over<A, B>(
-    rules: BTreeMap<String, Vec<A>>,
-    change: impl Fn(A) -> B,
-) -> BTreeMap<String, Vec<B>> {
-    let each = |(host, rules): (String, Vec<A>)| (host, rules.into_iter().map(&change).collect());
-    rules.into_iter().map(each).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use sandboxo_model::{DeathReason, KillCause, StartFailure};
-    use sandboxo_zone_protocol::EndReason;
+    use sandboxo_model::{DeathReason, HostRule, KillCause, ProxyAsked, StartFailure};
+    use sandboxo_zone_protocol::{EndReason, ProxyLogin, Sealed};
 
     use super::*;
     use crate::tables::golden;
@@ -642,11 +628,58 @@ mod tests {
     }
 
     #[test]
+    fn format_2() {
+        let plain = golden::sandbox_record();
+        let login = ProxyLogin { username: "me".into(), password: Sealed::new("c2VhbGVk") };
+        let address = "proxy.example.com:1080".parse().unwrap();
+        let proxy = EgressProxy { address, login: Some(login) };
+        let asked = ProxyAsked {
+            address: "Proxy.example.com:1080".into(),
+            username: Some("me".into()),
+            password: None,
+        };
+        let record = SandboxRecord {
+            network: plain
+                .network
+                .clone()
+                .map(|it| NetworkAsked { egress_proxy: Some(asked), ..it }),
+            spec: SandboxSpec {
+                network: NetworkPolicy { proxy: Some(proxy), ..plain.spec.network.clone() },
+                ..plain.spec.clone()
+            },
+            ..plain
+        };
+        let time = "\"2026-01-02T03:04:05.678901234Z\"";
+        let head = HEAD
+            .replace(
+                r#","agent_token":"#,
+                r#","proxy":{"address":"proxy.example.com:1080","login":{"username":"me","password":"c2VhbGVk"}},"agent_token":"#,
+            )
+            .replace(
+                r#"},"mask_request_host":"#,
+                r#","egress_proxy":{"address":"Proxy.example.com:1080","username":"me"}},"mask_request_host":"#,
+            );
+        let row = format!("\u{2}{head}{{\"kind\":\"starting\",\"give_up_at\":{time}}}}}");
+        golden::check(&record, row.as_bytes());
+    }
+
+    /// Should one get here before it is sealed, it is lost and not recorded.
+    #[test]
+    fn a_password_that_is_not_sealed_is_never_written() {
+        let mut record = golden::sandbox_record();
+        let password = Some(Secret::new("hunter2"));
+        let asked = ProxyAsked { address: "a:1".into(), username: None, password };
+        record.network.as_mut().unwrap().egress_proxy = Some(asked);
+        let written = record.encode();
+        assert!(!String::from_utf8_lossy(&written).contains("hunter2"));
+    }
+
+    #[test]
     fn other_formats_and_torn_rows_are_refused() {
         let bytes = golden::sandbox_record().encode();
         let mut newer = bytes.clone();
-        newer[0] = 2;
-        assert!(matches!(SandboxRecord::decode(&newer), Err(DecodeError::Format(2))));
+        newer[0] = 3;
+        assert!(matches!(SandboxRecord::decode(&newer), Err(DecodeError::Format(3))));
         assert!(matches!(SandboxRecord::decode(&[]), Err(DecodeError::Empty)));
         for end in 1..bytes.len() {
             assert!(SandboxRecord::decode(&bytes[..end]).is_err());

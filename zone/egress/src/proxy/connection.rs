@@ -4,14 +4,10 @@ use std::{io, net::SocketAddrV4, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sandboxo_zone_protocol::{
-    HostName, Secret, SetHeader,
+    EgressProxy, HostName, Secret, SetHeader,
     placeholder::{Part, parts},
 };
-use tokio::{
-    io::copy_bidirectional_with_sizes,
-    net::{TcpSocket, TcpStream},
-    time::timeout,
-};
+use tokio::{io::copy_bidirectional_with_sizes, net::TcpStream, time::timeout};
 
 use super::{
     Ways,
@@ -19,6 +15,7 @@ use super::{
     intercept::{self, Interception},
     said::{self, Said},
     socket::Socket,
+    way::{self, ProxyError},
 };
 use crate::{AuthorityError, dns::addresses, guests::Guest, judge::Verdict};
 
@@ -42,12 +39,14 @@ pub(super) enum Ended {
     NotItsAddress(HostName),
     #[error("refused: it does not say whom it wants")]
     Unclear,
-    #[error("its rules changed")]
+    #[error("its rules or its way changed")]
     Cut,
     #[error("the other side is done")]
     Done,
     #[error("dial")]
     Dial(#[source] io::Error),
+    #[error("by the sandbox's proxy")]
+    Proxy(#[source] ProxyError),
     #[error("pass on")]
     Pass(#[from] io::Error),
     #[error("HTTP")]
@@ -73,7 +72,7 @@ pub(super) async fn attend(
 ) -> Result<(), Ended> {
     let ip = *wanted.ip();
     let is_open = guest.judge(ip, None) == Verdict::Allowed;
-    let seat = Seat { wanted, guest, ways };
+    let seat = Seat { wanted, proxy: guest.proxy(), guest, ways };
     if is_open && !guest.sets_headers() {
         return seat.pass_on(socket).await;
     }
@@ -93,8 +92,13 @@ pub(super) async fn attend(
     seat.admit(name.as_ref()).await?;
     match name {
         name if wanted.port() == HTTP => {
-            let upstream = seat.dial().await?;
-            exchange(socket, upstream, Wants::Any(name), &seat).await
+            let upstream = seat.dial(name.as_ref()).await?;
+            // A proxy looks the name up itself: who is there need not be another name's host.
+            let wants = match name {
+                Some(name) if seat.proxy.is_some() => Wants::Only(name),
+                name => Wants::Any(name),
+            };
+            exchange(socket, upstream, wants, &seat).await
         }
         Some(name) if is_dressed => Box::pin(intercept::intercept(socket, &name, &seat)).await,
         name => {
@@ -102,7 +106,7 @@ pub(super) async fn attend(
                 let is_dressed = name.as_ref().is_some_and(|name| guest.headers(name).is_some());
                 is_dressed || guest.judge(ip, name.as_ref()) == Verdict::Refused
             };
-            cut_when(guest.until(refused), splice(socket, wanted, ways)).await
+            cut_when(seat.until(refused), seat.splice(socket, name.as_ref())).await
         }
     }
 }
@@ -110,6 +114,8 @@ pub(super) async fn attend(
 /// A connection to one address, for whichever name.
 pub(super) struct Seat<'a> {
     pub(super) wanted: SocketAddrV4,
+    /// By whom it leaves, from its beginning to its end.
+    proxy: Option<EgressProxy>,
     guest: &'a Guest,
     ways: &'a Ways,
 }
@@ -145,7 +151,13 @@ impl Seat<'_> {
     /// `name`: the one it is about at that moment.
     pub(super) async fn until_refused(&self, name: impl Fn() -> Option<HostName>) {
         let ip = *self.wanted.ip();
-        self.guest.until(|guest| guest.judge(ip, name().as_ref()) == Verdict::Refused).await;
+        self.until(|guest| guest.judge(ip, name().as_ref()) == Verdict::Refused).await;
+    }
+
+    /// Resolves when `refused` says so, or when it would leave another way.
+    async fn until(&self, refused: impl Fn(&Guest) -> bool) {
+        let proxy = self.proxy.as_ref();
+        self.guest.until(|guest| !guest.leaves_by(proxy) || refused(guest)).await;
     }
 
     /// What placeholders stand for is asked for now, and only where nobody else can read it.
@@ -188,12 +200,36 @@ impl Seat<'_> {
     /// To an address that is allowed, whatever is said to it.
     async fn pass_on(&self, socket: Socket) -> Result<(), Ended> {
         let ip = *self.wanted.ip();
-        let until = self.guest.until(|guest| guest.judge(ip, None) != Verdict::Allowed);
-        cut_when(until, splice(socket, self.wanted, self.ways)).await
+        let until = self.until(|guest| guest.judge(ip, None) != Verdict::Allowed);
+        cut_when(until, self.splice(socket, None)).await
     }
 
-    pub(super) async fn dial(&self) -> Result<TcpStream, Ended> {
-        dial(self.wanted, self.ways).await
+    async fn splice(&self, mut socket: Socket, name: Option<&HostName>) -> Result<(), Ended> {
+        let mut upstream = self.dial(name).await?;
+        copy_bidirectional_with_sizes(&mut socket, &mut upstream, BUFFER, BUFFER).await?;
+        Ok(())
+    }
+
+    /// `name`: by which it is allowed or given headers; a proxy is told it in place of the address.
+    pub(super) async fn dial(&self, name: Option<&HostName>) -> Result<TcpStream, Ended> {
+        let Some(proxy) = &self.proxy else {
+            let dialed = timeout(DIAL, way::direct(self.wanted, self.ways)).await;
+            return dialed.map_err(io::Error::from).flatten().map_err(Ended::Dial);
+        };
+        let dialed = timeout(DIAL, async {
+            let login = match &proxy.login {
+                Some(login) => Some((&*login.username, self.password(proxy).await?)),
+                None => None,
+            };
+            way::by_proxy(&proxy.address, login, self.wanted, name, self.ways).await
+        });
+        dialed.await.unwrap_or(Err(ProxyError::Silent)).map_err(Ended::Proxy)
+    }
+
+    async fn password(&self, proxy: &EgressProxy) -> Result<Secret, ProxyError> {
+        let (vault, sandbox) = (self.ways.guests.vault(), self.guest.sandbox());
+        let (vault, sandbox) = vault.zip(sandbox).ok_or(ProxyError::NoPassword)?;
+        vault.password(sandbox, proxy).await.ok_or(ProxyError::NoPassword)
     }
 }
 
@@ -226,21 +262,4 @@ async fn whom(socket: &mut Socket, port: u16) -> Result<Option<HostName>, Ended>
             }
         }
     }
-}
-
-async fn splice(mut socket: Socket, wanted: SocketAddrV4, ways: &Ways) -> Result<(), Ended> {
-    let mut upstream = dial(wanted, ways).await?;
-    copy_bidirectional_with_sizes(&mut socket, &mut upstream, BUFFER, BUFFER).await?;
-    Ok(())
-}
-
-async fn dial(wanted: SocketAddrV4, ways: &Ways) -> Result<TcpStream, Ended> {
-    let dial = async {
-        let socket = (ways.new_socket)().await?;
-        let socket = std::net::TcpStream::from(socket);
-        socket.set_nonblocking(true)?;
-        socket.set_nodelay(true)?;
-        TcpSocket::from_std_stream(socket).connect(wanted.into()).await
-    };
-    timeout(DIAL, dial).await.map_err(io::Error::from).flatten().map_err(Ended::Dial)
 }

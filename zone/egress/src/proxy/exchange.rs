@@ -30,8 +30,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
 pub(super) enum Wants {
     /// Whoever is at that address; the first one is admitted already.
     Any(Option<HostName>),
-    /// By the certificate it has shown.
+    /// Whoever has that name.
     Only(HostName),
+    /// The same, by the certificate it has shown.
+    Verified(HostName),
 }
 
 /// What the requests of one connection share.
@@ -42,6 +44,7 @@ struct Line<'a> {
     /// Of the latest request.
     name: Mutex<Option<HostName>>,
     only: Option<HostName>,
+    is_secure: bool,
     /// Both ends, once they have agreed to speak something else.
     upgraded: Mutex<Option<[OnUpgrade; 2]>>,
 }
@@ -55,15 +58,17 @@ pub(super) async fn exchange(
     let upstream = TokioIo::new(upstream);
     let mut builder = client::Builder::new();
     let (sender, sending) = builder.preserve_header_case(true).handshake(upstream).await?;
-    let (first, only) = match wants {
-        Wants::Any(first) => (first, None),
-        Wants::Only(name) => (Some(name.clone()), Some(name)),
+    let (first, only, is_secure) = match wants {
+        Wants::Any(first) => (first, None, false),
+        Wants::Only(name) => (Some(name.clone()), Some(name), false),
+        Wants::Verified(name) => (Some(name.clone()), Some(name), true),
     };
     let line = Line {
         seat,
         sender: Mutex::new(Some(sender)),
         name: Mutex::new(first),
         only,
+        is_secure,
         upgraded: Mutex::default(),
     };
     let until = seat.until_refused(|| line.name.lock().clone());
@@ -122,7 +127,7 @@ impl Line<'_> {
             return Err(Ended::Refused(name));
         }
         let dress = self.seat.admit(name.as_ref()).await?;
-        self.seat.put_on(dress, request.headers_mut(), self.only.is_some()).await?;
+        self.seat.put_on(dress, request.headers_mut(), self.is_secure).await?;
         *self.name.lock() = name;
         let guest = on(&mut request);
         poll_fn(|context| match &mut *self.sender.lock() {
@@ -132,7 +137,7 @@ impl Line<'_> {
         .await?;
         let sent = self.sender.lock().as_mut().map(|sender| sender.send_request(request));
         let mut response = sent.ok_or(Ended::Done)?.await?;
-        if self.only.is_some() {
+        if self.is_secure {
             // Another way to the host would lead past here.
             response.headers_mut().remove(ALT_SVC);
         }

@@ -98,7 +98,7 @@ async fn converse(socket: Socket, name: &HostName, seat: &Seat<'_>) -> Result<()
     if is_http2 {
         streams::exchange(TokioIo::new(guest), TokioIo::new(upstream), name, seat).await
     } else {
-        Box::pin(exchange(guest, upstream, Wants::Only(name.clone()), seat)).await
+        Box::pin(exchange(guest, upstream, Wants::Verified(name.clone()), seat)).await
     }
 }
 
@@ -116,7 +116,7 @@ async fn greet(
 ) -> Result<TlsStream<TcpStream>, Ended> {
     let server = ServerName::try_from(name.as_str().to_owned());
     let server = server.map_err(|error| Ended::Greet(io::Error::other(error)))?;
-    let stream = seat.dial().await?;
+    let stream = seat.dial(Some(name)).await?;
     let greeted = seat.interception().connector(protocols).connect(server, stream);
     timeout(DIAL, greeted).await.map_err(io::Error::from).flatten().map_err(Ended::Greet)
 }

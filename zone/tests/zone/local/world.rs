@@ -80,6 +80,7 @@ impl World {
             pull_max_mib: 1024,
             image_grace: Duration::from_mins(10),
             resolvers: Vec::new(),
+            proxy_networks: Vec::new(),
             freeze_after: None,
             start_timeout: Duration::from_secs(20),
         };

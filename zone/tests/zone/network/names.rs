@@ -17,16 +17,16 @@ use super::{
 };
 
 /// Nothing but these.
-fn only(names: &str) -> NetworkPolicy {
+pub(super) fn only(names: &str) -> NetworkPolicy {
     let names = names.split_whitespace().map(|name| name.parse().unwrap()).collect();
     NetworkPolicy { deny: vec!["0.0.0.0/0".parse().unwrap()], names, ..NetworkPolicy::OPEN }
 }
 
-fn request(host: &str) -> Vec<u8> {
+pub(super) fn request(host: &str) -> Vec<u8> {
     format!("GET /path?a=%2F HTTP/1.1\r\nHost: {host}\r\nX-Odd-CASE: 1\r\n\r\n").into()
 }
 
-fn client_hello(name: &str) -> Vec<u8> {
+pub(super) fn client_hello(name: &str) -> Vec<u8> {
     let config = rustls::ClientConfig::builder_with_provider(Arc::new(
         rustls::crypto::ring::default_provider(),
     ));
@@ -42,7 +42,7 @@ fn client_hello(name: &str) -> Vec<u8> {
     bytes
 }
 
-fn response_length(request: &[u8]) -> usize {
+pub(super) fn response_length(request: &[u8]) -> usize {
     let length = request.len();
     format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").len() + length
 }
@@ -73,7 +73,7 @@ fn by_tls(guest: &Guest<'_>, address: Ipv4Addr, name: &str) -> bool {
 }
 
 /// At once, and not by silence.
-fn refused(error: &io::Error) -> bool {
+pub(super) fn refused(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset};
     assert!(matches!(error.kind(), ConnectionRefused | ConnectionReset | BrokenPipe), "{error}");
     false

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use sandboxo_tasks::Tasks;
-use sandboxo_zone_protocol::{NetworkPolicy, SandboxId, Secret, SetHeader, Vault};
+use sandboxo_zone_protocol::{EgressProxy, NetworkPolicy, SandboxId, Secret, SetHeader, Vault};
 
 use super::{
     guest::Guest,
@@ -24,6 +24,10 @@ impl Vault for OneSecret {
     async fn secret(&self, sandbox: SandboxId, name: &str) -> Option<Secret> {
         let is_it = sandbox.to_string() == MINE && name == "key";
         self.0.lock().clone().filter(|_| is_it).map(Secret::new)
+    }
+
+    async fn password(&self, _: SandboxId, _: &EgressProxy) -> Option<Secret> {
+        None
     }
 }
 

@@ -115,8 +115,7 @@ impl World {
             ip(&format!("-n {outside} addr add {address}/32 dev lo"));
         }
         ip(&format!("route add default via {GATEWAY}"));
-        let path = Path::new("/run/netns").join(outside);
-        within(&path, || {
+        within(&self.internet(), || {
             serve(TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap());
             for address in PRIVATE.into_iter().chain([OUTSIDE, OTHER]) {
                 serve(TcpListener::bind((address, TLS)).unwrap());
@@ -148,6 +147,10 @@ impl World {
     /// Another instance on the same host.
     pub(super) fn second(&self) -> String {
         format!("{}x", self.instance)
+    }
+
+    pub(super) fn internet(&self) -> PathBuf {
+        Path::new("/run/netns").join(&self.outside)
     }
 
     pub(super) fn zone(&self) -> PathBuf {
