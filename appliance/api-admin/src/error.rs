@@ -73,6 +73,7 @@ impl From<Invalid> for AdminError {
             Field::Env => "env",
             Field::Network => "network",
             Field::MaskRequestHost => "mask_request_host",
+            Field::HttpsPorts => "https_ports",
             Field::Vcpus => "vcpus",
             Field::MemoryMib => "memory_mib",
             Field::DiskMib => "disk_mib",

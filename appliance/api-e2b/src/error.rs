@@ -160,6 +160,7 @@ fn name(field: Field) -> &'static str {
         Field::Env => "envVars",
         Field::Network => "network",
         Field::MaskRequestHost => "network.maskRequestHost",
+        Field::HttpsPorts => "network.httpsPorts",
         Field::Vcpus => "cpuCount",
         Field::MemoryMib => "memoryMB",
         Field::DiskMib => "diskSizeMB",

@@ -233,6 +233,8 @@ struct NetworkView {
     rules: Option<BTreeMap<String, Vec<Rule>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     egress_proxy: Option<ProxyView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    https_ports: Option<Vec<u16>>,
 }
 
 /// Without its password, which nobody is told.
@@ -252,6 +254,7 @@ impl From<&NetworkAsked> for NetworkView {
             mask_request_host,
             rules,
             egress_proxy,
+            https_ports,
         } = asked.clone();
         let rule = |HostRule { headers }| Rule {
             transform: headers.map(|headers| Transform { headers: Some(headers) }),
@@ -263,7 +266,15 @@ impl From<&NetworkAsked> for NetworkView {
             let address = address.trim().to_owned();
             ProxyView { address, username: username.filter(|it| !it.is_empty()) }
         });
-        Self { allow_out, deny_out, allow_public_traffic, mask_request_host, rules, egress_proxy }
+        Self {
+            allow_out,
+            deny_out,
+            allow_public_traffic,
+            mask_request_host,
+            rules,
+            egress_proxy,
+            https_ports,
+        }
     }
 }
 
@@ -605,7 +616,6 @@ impl Unsupported for NetworkBody {
         let tls = tls.and_then(|tls| tls.get("enabled").or(Some(tls)));
         let is_on = |tls| says_something(tls) && *tls != serde_json::Value::Bool(false);
         asked("network.egressProxy.tls", tls.is_some_and(is_on))
-            .or_else(|| asked("network.httpsPorts", some(self.https_ports.as_ref())))
             .or_else(|| asked("network.dnsServers", some(self.dns_servers.as_ref())))
     }
 }
@@ -619,7 +629,9 @@ impl From<NetworkBody> for NetworkAsked {
             mask_request_host,
             rules,
             egress_proxy,
-            ..
+            https_ports,
+            allow_internet_access: _,
+            dns_servers: _,
         } = body;
         let rule = |rule: Rule| HostRule { headers: rule.transform.and_then(|it| it.headers) };
         let all =
@@ -628,6 +640,14 @@ impl From<NetworkBody> for NetworkAsked {
         let egress_proxy = egress_proxy.map(|ProxyBody { address, username, password, tls: _ }| {
             ProxyAsked { address, username, password }
         });
-        Self { allow_out, deny_out, allow_public_traffic, mask_request_host, rules, egress_proxy }
+        Self {
+            allow_out,
+            deny_out,
+            allow_public_traffic,
+            mask_request_host,
+            rules,
+            egress_proxy,
+            https_ports,
+        }
     }
 }

@@ -365,6 +365,7 @@ impl Driver {
             mask_request_host: asked.mask_request_host,
             rules: network.rules,
             egress_proxy: network.egress_proxy,
+            https_ports: asked.https_ports,
         });
         record.internet = internet;
         record.spec.network = policy;

@@ -36,6 +36,7 @@ pub(crate) fn of(new: &NewSandbox) -> [u8; 32] {
             mask_request_host,
             rules,
             egress_proxy,
+            https_ports: _,
         } = network;
         hash.list(allow_out.as_deref());
         hash.list(deny_out.as_deref());
@@ -58,6 +59,10 @@ pub(crate) fn of(new: &NewSandbox) -> [u8; 32] {
             hash.list(username.clone().as_slice().into());
             hash.list(password.as_ref().map(|it| it.expose().to_owned()).as_slice().into());
         }
+    }
+    if let Some(ports) = network.as_ref().and_then(|it| it.https_ports.as_ref()) {
+        hash.text("https ports");
+        hash.bytes(&ports.iter().flat_map(|it| it.to_be_bytes()).collect::<Vec<_>>());
     }
     // Not said is as before it could be said: keys outlive an upgrade.
     if *lifecycle != Lifecycle::default() {
@@ -187,6 +192,8 @@ mod tests {
             with(NetworkAsked { egress_proxy: Some(proxy("a:2", None)), ..network.clone() }),
             with(NetworkAsked { egress_proxy: Some(proxy("a:1", Some("b"))), ..network.clone() }),
             with(NetworkAsked { egress_proxy: Some(proxy("a:1", Some("c"))), ..network.clone() }),
+            with(NetworkAsked { https_ports: Some(vec![]), ..network.clone() }),
+            with(NetworkAsked { https_ports: Some(vec![1]), ..network.clone() }),
             with(NetworkAsked { mask_request_host: Some(String::new()), ..network }),
         ];
         let mut seen: BTreeSet<_> = others.iter().map(of).collect();

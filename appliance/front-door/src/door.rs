@@ -29,6 +29,7 @@ use crate::{
     forward::{Inside, Patience, forward, reshape},
     header::{self, API_KEY, Crossing, TRAFFIC_TOKEN},
     refusal::{self, Failure, Refused},
+    secure::Greeter,
     signature::Signed,
     target::{self, DataPlane, Surface, Target},
 };
@@ -81,6 +82,7 @@ pub struct FrontDoor {
     requests: Arc<Semaphore>,
     /// Where requests wait for sandboxes to wake.
     lot: Arc<Semaphore>,
+    greeter: Greeter,
     tasks: Tasks,
 }
 
@@ -140,7 +142,8 @@ impl FrontDoor {
     pub fn new(control: Control, config: FrontDoorConfig, tasks: Tasks) -> Self {
         let requests = Arc::new(Semaphore::new(config.max_requests));
         let lot = Arc::new(Semaphore::new(config.max_waiting));
-        Self { control, config: Arc::new(config), requests, lot, tasks }
+        let greeter = Greeter::new();
+        Self { control, config: Arc::new(config), requests, lot, greeter, tasks }
     }
 
     async fn go(&self, target: Target, parts: Parts, body: Body) -> Response {
@@ -196,6 +199,14 @@ impl FrontDoor {
         let stream = match self.open(parsed, *port).await {
             Ok(stream) => stream,
             Err(failure) => return refuse(failure),
+        };
+        let stream = if record.ingress.https_ports.contains(port) {
+            match self.greeter.greet(stream).await {
+                Ok(stream) => stream,
+                Err(failure) => return refuse(self.why_not(parsed).unwrap_or(failure)),
+            }
+        } else {
+            stream
         };
         let upgrade = header::upgrade_of(&headers)
             .and_then(|_protocol| extensions.remove::<hyper::upgrade::OnUpgrade>());

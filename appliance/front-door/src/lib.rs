@@ -14,6 +14,7 @@ mod header;
 mod host;
 mod last_words;
 mod refusal;
+mod secure;
 mod serve;
 mod signature;
 mod target;

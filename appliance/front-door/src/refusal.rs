@@ -27,6 +27,8 @@ pub(crate) enum Failure {
     /// There is none, or it isn't running.
     NoSandbox,
     PortClosed,
+    /// It is open, and does not speak the TLS that it is said to speak.
+    NotTls,
     /// It is, and traffic doesn't wake it.
     Paused,
     /// It is on its way to a pause or back.
@@ -119,9 +121,11 @@ impl Refused<'_> {
             Failure::Busy | Failure::LotFull | Failure::ZoneUnavailable => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Failure::PortClosed | Failure::AgentLost | Failure::NoAnswer | Failure::BadAnswer => {
-                StatusCode::BAD_GATEWAY
-            }
+            Failure::PortClosed
+            | Failure::NotTls
+            | Failure::AgentLost
+            | Failure::NoAnswer
+            | Failure::BadAnswer => StatusCode::BAD_GATEWAY,
             Failure::AnswerTimeout => StatusCode::GATEWAY_TIMEOUT,
         }
     }
@@ -139,6 +143,9 @@ impl Refused<'_> {
             Failure::ResumeTimeout => "The sandbox was not resumed in time",
             Failure::LotFull => "Too many requests wait for sandboxes to resume",
             Failure::PortClosed => "The sandbox is running but port is not open",
+            Failure::NotTls => {
+                "The sandbox is running but port does not speak TLS, as httpsPorts has it"
+            }
             Failure::TrafficTokenMissing => {
                 "The sandbox asks for the header e2b-traffic-access-token"
             }
@@ -172,6 +179,7 @@ impl Refused<'_> {
             | Failure::Paused
             | Failure::NoSandbox
             | Failure::PortClosed
+            | Failure::NotTls
             | Failure::TrafficTokenMissing
             | Failure::TrafficTokenWrong
             | Failure::AgentRoute
@@ -193,7 +201,8 @@ impl Refused<'_> {
                 &Told {
                     sandbox_id: named.then_some(self.id),
                     message: self.message(),
-                    port: (self.failure == Failure::PortClosed).then_some(self.port),
+                    port: matches!(self.failure, Failure::PortClosed | Failure::NotTls)
+                        .then_some(self.port),
                     path: (!named).then_some(self.path),
                     code: status.as_u16(),
                     error_code: (self.failure == Failure::LotFull)
@@ -294,6 +303,12 @@ mod tests {
         let gone = Failure::NoSandbox;
         for (failure, surface, port, expected) in [
             (gone, E2bHeader, 49983, "502 The sandbox was not found"),
+            (
+                Failure::NotTls,
+                E2bHost,
+                8443,
+                "502 The sandbox is running but port does not speak TLS, as httpsPorts has it",
+            ),
             (gone, E2bHeader, 8080, "502 The sandbox was not found"),
             (gone, E2bHost, 49983, "502 The sandbox was not found"),
             (gone, E2bHost, 49999, "502 The sandbox was not found"),

@@ -24,6 +24,8 @@ pub struct NetworkAsked {
     /// By host.
     pub rules: Option<BTreeMap<String, Vec<HostRule>>>,
     pub egress_proxy: Option<ProxyAsked>,
+    /// Where programs speak TLS.
+    pub https_ports: Option<Vec<u16>>,
 }
 
 /// By whom all connections are to leave.

@@ -73,6 +73,9 @@ impl NewSandbox {
         if let Some(host) = self.network.as_ref().and_then(|it| it.mask_request_host.as_deref()) {
             rules::mask_request_host(host)?;
         }
+        if let Some(ports) = self.network.as_ref().and_then(|it| it.https_ports.as_deref()) {
+            rules::https_ports(ports)?;
+        }
         self.policy().map(drop)
     }
 
@@ -118,6 +121,12 @@ impl NewSandbox {
                     .as_ref()
                     .and_then(|it| it.mask_request_host.clone()),
                 traffic_token: private.then_some(traffic_token),
+                https_ports: self
+                    .network
+                    .as_ref()
+                    .and_then(|it| it.https_ports.as_ref())
+                    .map(|ports| ports.iter().copied().collect())
+                    .unwrap_or_default(),
             },
             network: self.network,
             auto_resume: self.lifecycle.auto_resume,

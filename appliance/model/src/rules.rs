@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use sandboxo_zone_protocol::Timestamp;
+use sandboxo_zone_protocol::{AGENT_PORT, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field:?} {rule}")]
@@ -20,6 +20,7 @@ pub enum Field {
     Env,
     Network,
     MaskRequestHost,
+    HttpsPorts,
     Vcpus,
     MemoryMib,
     DiskMib,
@@ -95,6 +96,22 @@ pub(crate) fn mask_request_host(host: &str) -> Result<(), Invalid> {
         Ok(())
     } else {
         Err(Invalid::new(Field::MaskRequestHost, "must be a host name of at most 255 characters"))
+    }
+}
+
+/// More than programs of one sandbox serve by themselves.
+const MAX_HTTPS_PORTS: usize = 64;
+
+pub(crate) fn https_ports(ports: &[u16]) -> Result<(), Invalid> {
+    let wrong = |rule: String| Err(Invalid::new(Field::HttpsPorts, rule));
+    if ports.len() > MAX_HTTPS_PORTS {
+        wrong(format!("must have at most {MAX_HTTPS_PORTS} ports"))
+    } else if ports.contains(&0) {
+        wrong("has 0, which is no port: 1 to 65535 are".to_owned())
+    } else if ports.contains(&AGENT_PORT) {
+        wrong(format!("has {AGENT_PORT}, where the agent listens, which does not speak TLS"))
+    } else {
+        Ok(())
     }
 }
 

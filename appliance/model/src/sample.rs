@@ -34,7 +34,7 @@ pub(crate) fn record(id: SandboxId, deadline: Timestamp, phase: Phase) -> Sandbo
         metadata: [].into(),
         internet: None,
         network: None,
-        ingress: Ingress { mask_request_host: None, traffic_token: None },
+        ingress: Ingress::default(),
         auto_resume: false,
         created_at: Timestamp::UNIX_EPOCH,
         phase,

@@ -1,6 +1,9 @@
 //! What the store keeps for one sandbox. Clients never see it: each surface has its own view.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use sandboxo_zone_protocol::{
     OnDeadline, Origin, SandboxId, SandboxSpec, Secret, TeamId, TemplateId, Timestamp, ZoneName,
@@ -49,12 +52,14 @@ pub struct TemplateUse {
     pub alias: Option<String>,
 }
 
-/// Who may come in, other than to the agent's port.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Who may come in, other than to the agent's port, and how programs are spoken to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ingress {
     pub mask_request_host: Option<String>,
     /// Asked of every request from outside. `None`: traffic is public.
     pub traffic_token: Option<Secret>,
+    /// Of programs that speak TLS.
+    pub https_ports: BTreeSet<u16>,
 }
 
 impl SandboxRecord {

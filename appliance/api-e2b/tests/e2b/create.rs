@@ -104,6 +104,15 @@ async fn each_bad_field_is_named() {
             r#"{"templateID":"base","network":{"egressProxy":{"address":"x"}}}"#,
             "network: egressProxy: address: \"x\" is not a name or IPv4 address with a port",
         ),
+        (r#"{"templateID":"base","network":{"httpsPorts":[0]}}"#, "network.httpsPorts: has 0"),
+        (
+            r#"{"templateID":"base","network":{"httpsPorts":[49983]}}"#,
+            "network.httpsPorts: has 49983",
+        ),
+        (
+            r#"{"templateID":"base","network":{"httpsPorts":[65536]}}"#,
+            "network.httpsPorts[0]: invalid value",
+        ),
         (
             r#"{"templateID":"base","network":{"egressProxy":{}}}"#,
             "network.egressProxy: missing field `address`",
@@ -136,7 +145,7 @@ async fn each_bad_field_is_named() {
         let message = answer.body["message"].as_str().unwrap();
         assert!(message.starts_with(expected), "{body}: {message}");
     }
-    let fine = r#"{"templateID":"base","autoPause":false,"autoResume":{"enabled":false},"volumeMounts":[],"iam":{"tokens":{}},"mcp":{"x":{}},"network":{"egressProxy":null,"rules":{},"httpsPorts":[]},"unknown":1}"#;
+    let fine = r#"{"templateID":"base","autoPause":false,"autoResume":{"enabled":false},"volumeMounts":[],"iam":{"tokens":{}},"mcp":{"x":{}},"network":{"egressProxy":null,"rules":{},"httpsPorts":[8443,443]},"unknown":1}"#;
     assert_eq!(world.ask("POST /v2/sandboxes", fine).await.status, 201);
     assert_eq!(world.zone.running().len(), 1);
 }

@@ -31,6 +31,7 @@ async fn a_create_runs_what_was_asked_for() {
                     deny_out: None,
                     rules: None,
                     egress_proxy: None,
+                    https_ports: None,
                 }),
                 ..new()
             },

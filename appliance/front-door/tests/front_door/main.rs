@@ -8,6 +8,7 @@ mod framing;
 mod headers;
 mod program;
 mod routes;
+mod secure;
 mod stream;
 mod upgrade;
 mod wake;

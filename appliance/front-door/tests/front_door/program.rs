@@ -7,13 +7,15 @@ use http::{Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
+use rustls::ServerConfig;
 use sandboxo_tasks::Tasks;
 use sandboxo_zone_protocol::{ConnectError, fake::Opened};
 use serde::{Deserialize, Serialize};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream},
     sync::{Notify, Semaphore, mpsc, watch},
 };
+use tokio_rustls::TlsAcceptor;
 
 pub(crate) const HTTP: u16 = 8080;
 pub(crate) const AGENT: u16 = 49983;
@@ -35,6 +37,9 @@ pub(crate) const SCRIPTED: u16 = 88;
 
 /// Takes a request's head, says what the test wrote for it, and closes.
 pub(crate) const HASTY: u16 = 89;
+
+/// Speaks TLS, as anybody.
+pub(crate) const SECURE: u16 = 8443;
 
 /// The test's hand in the programs.
 pub(crate) struct Programs {
@@ -64,6 +69,19 @@ impl Seen {
         let named = self.headers.iter().filter(|(it, _)| it == name);
         named.map(|(_, value)| value.as_str()).collect()
     }
+}
+
+/// Of a certificate for another name, signed by itself.
+fn identity() -> TlsAcceptor {
+    let made = rcgen::generate_simple_self_signed(["elsewhere.test".to_owned()]).unwrap();
+    let config =
+        ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.into()], made.signing_key.into())
+            .unwrap();
+    TlsAcceptor::from(Arc::new(config))
 }
 
 impl Programs {
@@ -119,6 +137,11 @@ impl Programs {
                     // Nothing of a body is read.
                     this.go.notified().await;
                 }
+                SECURE => match identity().accept(stream).await {
+                    Ok(stream) => this.http(port, stream).await,
+                    // Whoever was there did not speak it.
+                    Err(_error) => {}
+                },
                 _ => this.http(port, stream).await,
             }
             this.ended.notify_one();
@@ -126,7 +149,11 @@ impl Programs {
         Ok(())
     }
 
-    async fn http(self: &Arc<Self>, port: u16, stream: DuplexStream) {
+    async fn http(
+        self: &Arc<Self>,
+        port: u16,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) {
         let service = service_fn(move |request| {
             let this = Arc::clone(self);
             async move { Ok::<_, Infallible>(this.answer(port, request).await) }

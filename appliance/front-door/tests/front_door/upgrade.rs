@@ -10,7 +10,7 @@ use crate::{
     world::{DOMAIN, World, read_until, within},
 };
 
-fn ask(path: &str, host: &str) -> String {
+pub(crate) fn ask(path: &str, host: &str) -> String {
     format!(
         "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: keep-alive, Upgrade\r\n\
          upgrade: websocket\r\nsec-websocket-version: 13\r\n\

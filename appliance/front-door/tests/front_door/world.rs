@@ -39,7 +39,7 @@ pub(crate) struct World {
     pub(crate) tasks: Tasks,
     pub(crate) site: Site,
     address: SocketAddr,
-    team: TeamId,
+    pub(crate) team: TeamId,
 }
 
 #[derive(Debug)]

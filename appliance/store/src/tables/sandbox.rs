@@ -4,7 +4,10 @@
 mod network;
 mod phase;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use ipnet::IpNet;
 use sandboxo_model::{Ingress, NetworkAsked, Phase, SandboxRecord, TemplateUse};
@@ -23,8 +26,8 @@ use super::{Record, decode, due, time_key};
 use crate::{DecodeError, StoreError, WriteTx, codec, overlay::Source, schema::Table};
 
 const FIRST: u8 = 1;
-/// The same with a proxy. A program that knows none must not take the record for one without, and
-/// let the sandbox's connections out directly.
+/// The same with a proxy or with ports of TLS. A program that knows none must not take the record
+/// for one without, and let the sandbox's connections out directly.
 const LATER: u8 = 2;
 
 #[derive(Serialize, Deserialize)]
@@ -66,6 +69,8 @@ struct Row {
     network: Option<NetworkRow>,
     mask_request_host: Option<String>,
     traffic_token: Option<Secret>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    https_ports: BTreeSet<u16>,
     #[serde(default, skip_serializing_if = "is_false")]
     auto_resume: bool,
     created_at: Timestamp,
@@ -74,7 +79,7 @@ struct Row {
 
 impl Row {
     fn says_later_things(&self) -> bool {
-        self.proxy.is_some()
+        self.proxy.is_some() || !self.https_ports.is_empty()
     }
 }
 
@@ -187,7 +192,7 @@ impl Record for SandboxRecord {
             metadata,
             internet,
             network,
-            ingress: Ingress { mask_request_host, traffic_token },
+            ingress: Ingress { mask_request_host, traffic_token, https_ports },
             auto_resume,
             created_at,
             phase,
@@ -230,6 +235,7 @@ impl Record for SandboxRecord {
             network: network.map(NetworkRow::from),
             mask_request_host,
             traffic_token,
+            https_ports,
             auto_resume,
             created_at,
             phase: phase.into(),
@@ -268,6 +274,7 @@ impl Record for SandboxRecord {
             network,
             mask_request_host,
             traffic_token,
+            https_ports,
             auto_resume,
             created_at,
             phase,
@@ -312,7 +319,7 @@ impl Record for SandboxRecord {
             metadata,
             internet,
             network: network.map(NetworkAsked::from),
-            ingress: Ingress { mask_request_host, traffic_token },
+            ingress: Ingress { mask_request_host, traffic_token, https_ports },
             auto_resume,
             created_at,
             phase: phase.into(),
@@ -639,14 +646,16 @@ mod tests {
             password: None,
         };
         let record = SandboxRecord {
-            network: plain
-                .network
-                .clone()
-                .map(|it| NetworkAsked { egress_proxy: Some(asked), ..it }),
+            network: plain.network.clone().map(|it| NetworkAsked {
+                egress_proxy: Some(asked),
+                https_ports: Some(vec![8443, 443]),
+                ..it
+            }),
             spec: SandboxSpec {
                 network: NetworkPolicy { proxy: Some(proxy), ..plain.spec.network.clone() },
                 ..plain.spec.clone()
             },
+            ingress: Ingress { https_ports: [443, 8443].into(), ..plain.ingress.clone() },
             ..plain
         };
         let time = "\"2026-01-02T03:04:05.678901234Z\"";
@@ -657,8 +666,9 @@ mod tests {
             )
             .replace(
                 r#"},"mask_request_host":"#,
-                r#","egress_proxy":{"address":"Proxy.example.com:1080","username":"me"}},"mask_request_host":"#,
-            );
+                r#","egress_proxy":{"address":"Proxy.example.com:1080","username":"me"},"https_ports":[8443,443]},"mask_request_host":"#,
+            )
+            .replace(r#","created_at":"#, r#","https_ports":[443,8443],"created_at":"#);
         let row = format!("\u{2}{head}{{\"kind\":\"starting\",\"give_up_at\":{time}}}}}");
         golden::check(&record, row.as_bytes());
     }

@@ -49,7 +49,7 @@ fn sandbox(random: &SeededRandom, phase: Phase) -> SandboxRecord {
         metadata: [].into(),
         internet: None,
         network: None,
-        ingress: Ingress { mask_request_host: None, traffic_token: None },
+        ingress: Ingress::default(),
         auto_resume: false,
         created_at: at(1),
         phase,

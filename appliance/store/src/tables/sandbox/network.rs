@@ -42,6 +42,8 @@ pub(super) struct NetworkRow {
     rules: Option<BTreeMap<String, Vec<HostRuleRow>>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     egress_proxy: Option<ProxyAskedRow>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    https_ports: Option<Vec<u16>>,
 }
 
 /// As it is shown: without a password.
@@ -77,11 +79,20 @@ impl From<NetworkAsked> for NetworkRow {
             mask_request_host,
             rules,
             egress_proxy,
+            https_ports,
         } = asked;
         let egress_proxy = egress_proxy.map(ProxyAskedRow::from);
         let row = |rule: HostRule| HostRuleRow { headers: rule.headers };
         let rules = rules.map(|rules| over(rules, row));
-        Self { allow_out, deny_out, allow_public_traffic, mask_request_host, rules, egress_proxy }
+        Self {
+            allow_out,
+            deny_out,
+            allow_public_traffic,
+            mask_request_host,
+            rules,
+            egress_proxy,
+            https_ports,
+        }
     }
 }
 
@@ -94,11 +105,20 @@ impl From<NetworkRow> for NetworkAsked {
             mask_request_host,
             rules,
             egress_proxy,
+            https_ports,
         } = row;
         let egress_proxy = egress_proxy.map(ProxyAsked::from);
         let rule = |row: HostRuleRow| HostRule { headers: row.headers };
         let rules = rules.map(|rules| over(rules, rule));
-        Self { allow_out, deny_out, allow_public_traffic, mask_request_host, rules, egress_proxy }
+        Self {
+            allow_out,
+            deny_out,
+            allow_public_traffic,
+            mask_request_host,
+            rules,
+            egress_proxy,
+            https_ports,
+        }
     }
 }
 
