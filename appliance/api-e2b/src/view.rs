@@ -235,6 +235,8 @@ struct NetworkView {
     egress_proxy: Option<ProxyView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     https_ports: Option<Vec<u16>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dns_servers: Option<Vec<String>>,
 }
 
 /// Without its password, which nobody is told.
@@ -255,6 +257,7 @@ impl From<&NetworkAsked> for NetworkView {
             rules,
             egress_proxy,
             https_ports,
+            dns_servers,
         } = asked.clone();
         let rule = |HostRule { headers }| Rule {
             transform: headers.map(|headers| Transform { headers: Some(headers) }),
@@ -274,6 +277,7 @@ impl From<&NetworkAsked> for NetworkView {
             rules,
             egress_proxy,
             https_ports,
+            dns_servers,
         }
     }
 }
@@ -587,10 +591,6 @@ fn asked(field: &'static str, is_asked: bool) -> Option<&'static str> {
     is_asked.then_some(field)
 }
 
-fn some<T>(list: Option<&Vec<T>>) -> bool {
-    list.is_some_and(|list| !list.is_empty())
-}
-
 /// `{}` and `{"tokens": {}}` ask for nothing.
 fn says_something(value: &serde_json::Value) -> bool {
     use serde_json::Value;
@@ -616,7 +616,6 @@ impl Unsupported for NetworkBody {
         let tls = tls.and_then(|tls| tls.get("enabled").or(Some(tls)));
         let is_on = |tls| says_something(tls) && *tls != serde_json::Value::Bool(false);
         asked("network.egressProxy.tls", tls.is_some_and(is_on))
-            .or_else(|| asked("network.dnsServers", some(self.dns_servers.as_ref())))
     }
 }
 
@@ -631,7 +630,7 @@ impl From<NetworkBody> for NetworkAsked {
             egress_proxy,
             https_ports,
             allow_internet_access: _,
-            dns_servers: _,
+            dns_servers,
         } = body;
         let rule = |rule: Rule| HostRule { headers: rule.transform.and_then(|it| it.headers) };
         let all =
@@ -648,6 +647,7 @@ impl From<NetworkBody> for NetworkAsked {
             rules,
             egress_proxy,
             https_ports,
+            dns_servers,
         }
     }
 }

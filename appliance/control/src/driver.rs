@@ -366,6 +366,7 @@ impl Driver {
             rules: network.rules,
             egress_proxy: network.egress_proxy,
             https_ports: asked.https_ports,
+            dns_servers: network.dns_servers,
         });
         record.internet = internet;
         record.spec.network = policy;

@@ -37,6 +37,7 @@ pub(crate) fn of(new: &NewSandbox) -> [u8; 32] {
             rules,
             egress_proxy,
             https_ports: _,
+            dns_servers: _,
         } = network;
         hash.list(allow_out.as_deref());
         hash.list(deny_out.as_deref());
@@ -63,6 +64,10 @@ pub(crate) fn of(new: &NewSandbox) -> [u8; 32] {
     if let Some(ports) = network.as_ref().and_then(|it| it.https_ports.as_ref()) {
         hash.text("https ports");
         hash.bytes(&ports.iter().flat_map(|it| it.to_be_bytes()).collect::<Vec<_>>());
+    }
+    if let Some(servers) = network.as_ref().and_then(|it| it.dns_servers.as_deref()) {
+        hash.text("dns servers");
+        hash.list(Some(servers));
     }
     // Not said is as before it could be said: keys outlive an upgrade.
     if *lifecycle != Lifecycle::default() {
@@ -194,6 +199,8 @@ mod tests {
             with(NetworkAsked { egress_proxy: Some(proxy("a:1", Some("c"))), ..network.clone() }),
             with(NetworkAsked { https_ports: Some(vec![]), ..network.clone() }),
             with(NetworkAsked { https_ports: Some(vec![1]), ..network.clone() }),
+            with(NetworkAsked { dns_servers: Some(vec![]), ..network.clone() }),
+            with(NetworkAsked { dns_servers: Some(vec!["1.1.1.1".into()]), ..network.clone() }),
             with(NetworkAsked { mask_request_host: Some(String::new()), ..network }),
         ];
         let mut seen: BTreeSet<_> = others.iter().map(of).collect();

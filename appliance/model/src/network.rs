@@ -26,6 +26,8 @@ pub struct NetworkAsked {
     pub egress_proxy: Option<ProxyAsked>,
     /// Where programs speak TLS.
     pub https_ports: Option<Vec<u16>>,
+    /// Allowed as well where hosts are allowed by name.
+    pub dns_servers: Option<Vec<String>>,
 }
 
 /// By whom all connections are to leave.
@@ -61,6 +63,10 @@ pub enum NetworkError {
     TooManyRuled,
     #[error("the rule for {host:?}: {why}")]
     Rule { host: String, why: RuleError },
+    #[error("dnsServers: {0:?} is not an IPv4 address")]
+    NotAServer(String),
+    #[error("dnsServers: more than {} entries", NetworkAsked::MAX_DNS_SERVERS)]
+    TooManyServers,
     #[error("egressProxy: {0}")]
     Proxy(#[from] ProxyError),
 }
@@ -113,6 +119,7 @@ impl NetworkAsked {
     pub const MAX_HEADERS: usize = 20;
     pub const MAX_HEADER_NAME: usize = 64;
     pub const MAX_HEADER_VALUE: usize = 2048;
+    pub const MAX_DNS_SERVERS: usize = 10;
     /// Of a name or password, by RFC 1929.
     pub const MAX_PROXY_LOGIN: usize = 255;
 
@@ -149,6 +156,11 @@ impl NetworkAsked {
             deny.push(IpNet::V6(Ipv6Net::default()));
         } else if !names.is_empty() {
             return Err(NetworkError::NamesNeedDenyAll);
+        }
+        let servers = servers(list(|asked| &asked.dns_servers))?;
+        // Without names nothing hinders a sandbox from asking whomever it may reach.
+        if !names.is_empty() {
+            allow.extend(servers);
         }
         for nets in [&mut allow, &mut deny] {
             nets.sort_unstable();
@@ -222,6 +234,18 @@ impl ProxyAsked {
 fn address(item: &str) -> Option<IpNet> {
     let net = item.parse::<IpNet>().or_else(|_| item.parse::<IpAddr>().map(IpNet::from));
     net.map(|net| net.trunc()).ok()
+}
+
+fn servers(asked: &[String]) -> Result<Vec<IpNet>, NetworkError> {
+    if asked.len() > NetworkAsked::MAX_DNS_SERVERS {
+        return Err(NetworkError::TooManyServers);
+    }
+    let server = |item: &String| {
+        let address = item.parse::<Ipv4Addr>();
+        let address = address.map_err(|_not_one| NetworkError::NotAServer(item.clone()))?;
+        Ok(IpNet::from(IpAddr::V4(address)))
+    };
+    asked.iter().map(server).collect()
 }
 
 /// Hosts of which nothing is said are as if they were not listed.
@@ -536,6 +560,34 @@ mod tests {
         assert_eq!(login, ProxyLogin { username: "me".into(), password: Sealed::new("a:1 p") });
         assert_eq!(asked.egress_proxy.as_ref().unwrap().password, None);
         asked.seal(&mut policy, |_, _| unreachable!("there is none"));
+    }
+
+    #[test]
+    fn whom_sandboxes_may_ask_for_names() {
+        let asked = |names: &[&str], servers: &[&str]| {
+            let list = |of: &[&str]| Some(of.iter().map(|&it| it.to_owned()).collect());
+            let asked = NetworkAsked {
+                allow_out: list(names),
+                dns_servers: list(servers),
+                ..NetworkAsked::default()
+            };
+            let policy = NetworkAsked::policy(Some(&asked), Some(false))?;
+            Ok(policy.allow.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+        };
+        let not_a_server = |text: &str| Err(NetworkError::NotAServer(text.into()));
+        for (names, servers, expected) in [
+            (&["a.b"][..], &["1.1.1.1", "9.9.9.9"][..], Ok("1.1.1.1/32 9.9.9.9/32".to_owned())),
+            (&["a.b", "8.8.8.8"], &["8.8.8.8"], Ok("8.8.8.8/32".to_owned())),
+            (&["a.b"], &[], Ok(String::new())),
+            (&["8.8.8.8"], &["1.1.1.1"], Ok("8.8.8.8/32".to_owned())),
+            (&[], &["1.1.1.1"], Ok(String::new())),
+            (&["a.b"], &["1.1.1.0/24"], not_a_server("1.1.1.0/24")),
+            (&[], &["dns.example"], not_a_server("dns.example")),
+            (&["a.b"], &["2001:db8::1"], not_a_server("2001:db8::1")),
+            (&["a.b"], &["1.1.1.1"; 11], Err(NetworkError::TooManyServers)),
+        ] {
+            assert_eq!(asked(names, servers), expected, "{names:?} {servers:?}");
+        }
     }
 
     #[test]

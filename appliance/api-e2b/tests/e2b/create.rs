@@ -104,6 +104,10 @@ async fn each_bad_field_is_named() {
             r#"{"templateID":"base","network":{"egressProxy":{"address":"x"}}}"#,
             "network: egressProxy: address: \"x\" is not a name or IPv4 address with a port",
         ),
+        (
+            r#"{"templateID":"base","network":{"dnsServers":["dns.example"]}}"#,
+            "network: dnsServers: \"dns.example\" is not an IPv4 address",
+        ),
         (r#"{"templateID":"base","network":{"httpsPorts":[0]}}"#, "network.httpsPorts: has 0"),
         (
             r#"{"templateID":"base","network":{"httpsPorts":[49983]}}"#,

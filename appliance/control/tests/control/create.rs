@@ -32,6 +32,7 @@ async fn a_create_runs_what_was_asked_for() {
                     rules: None,
                     egress_proxy: None,
                     https_ports: None,
+                    dns_servers: None,
                 }),
                 ..new()
             },

@@ -81,6 +81,7 @@ pub(crate) fn sandbox_record() -> SandboxRecord {
             rules: None,
             egress_proxy: None,
             https_ports: None,
+            dns_servers: None,
         }),
         ingress: Ingress {
             mask_request_host: host,

@@ -649,6 +649,7 @@ mod tests {
             network: plain.network.clone().map(|it| NetworkAsked {
                 egress_proxy: Some(asked),
                 https_ports: Some(vec![8443, 443]),
+                dns_servers: Some(vec!["1.1.1.1".into()]),
                 ..it
             }),
             spec: SandboxSpec {
@@ -666,7 +667,7 @@ mod tests {
             )
             .replace(
                 r#"},"mask_request_host":"#,
-                r#","egress_proxy":{"address":"Proxy.example.com:1080","username":"me"},"https_ports":[8443,443]},"mask_request_host":"#,
+                r#","egress_proxy":{"address":"Proxy.example.com:1080","username":"me"},"https_ports":[8443,443],"dns_servers":["1.1.1.1"]},"mask_request_host":"#,
             )
             .replace(r#","created_at":"#, r#","https_ports":[443,8443],"created_at":"#);
         let row = format!("\u{2}{head}{{\"kind\":\"starting\",\"give_up_at\":{time}}}}}");

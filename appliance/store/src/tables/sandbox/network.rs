@@ -44,6 +44,8 @@ pub(super) struct NetworkRow {
     egress_proxy: Option<ProxyAskedRow>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     https_ports: Option<Vec<u16>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dns_servers: Option<Vec<String>>,
 }
 
 /// As it is shown: without a password.
@@ -80,6 +82,7 @@ impl From<NetworkAsked> for NetworkRow {
             rules,
             egress_proxy,
             https_ports,
+            dns_servers,
         } = asked;
         let egress_proxy = egress_proxy.map(ProxyAskedRow::from);
         let row = |rule: HostRule| HostRuleRow { headers: rule.headers };
@@ -92,6 +95,7 @@ impl From<NetworkAsked> for NetworkRow {
             rules,
             egress_proxy,
             https_ports,
+            dns_servers,
         }
     }
 }
@@ -106,6 +110,7 @@ impl From<NetworkRow> for NetworkAsked {
             rules,
             egress_proxy,
             https_ports,
+            dns_servers,
         } = row;
         let egress_proxy = egress_proxy.map(ProxyAsked::from);
         let rule = |row: HostRuleRow| HostRule { headers: row.headers };
@@ -118,6 +123,7 @@ impl From<NetworkRow> for NetworkAsked {
             rules,
             egress_proxy,
             https_ports,
+            dns_servers,
         }
     }
 }
