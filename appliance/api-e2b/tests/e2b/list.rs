@@ -100,6 +100,8 @@ async fn row_118_three_pages_of_many_have_each_once_while_more_come() {
         pages += 1;
         let Some(next) = page.headers.get("x-next-token") else { break };
         path = format!("GET /v2/sandboxes?limit=70&nextToken={}", next.to_str().unwrap());
+        // Of the same moment it might come behind what was seen.
+        world.clock.advance(std::time::Duration::from_secs(1));
         world.create().await;
     }
     listed.sort_unstable();
