@@ -13,13 +13,13 @@ use anyhow::{Context as _, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sandboxo_api_admin::ZoneFacts;
 use sandboxo_api_e2b::RateLimits;
-use sandboxo_control::{Builds, Control, ControlConfig};
+use sandboxo_control::{Builds, Control, ControlConfig, IdentityConfig};
 use sandboxo_front_door::{Domains, FrontDoor, FrontDoorConfig, ServeConfig, Site};
 use sandboxo_spool::{Bounds, Spool};
 use sandboxo_store::Store;
 use sandboxo_tasks::Tasks;
 use sandboxo_zone::{Limits, LocalZone, ZoneConfig, starts_at_once};
-use sandboxo_zone_protocol::{Secret, SystemClock, SystemRandom};
+use sandboxo_zone_protocol::{Clock as _, Random, Secret, SystemClock, SystemRandom};
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 
@@ -36,6 +36,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An import whose template is being recorded, and a create of the image before, are faster.
 const IMAGE_GRACE: Duration = Duration::from_mins(10);
+
+/// Of sandboxes that have no domain.
+const DEFAULT_TRUST_DOMAIN: &str = "sandboxo";
 
 pub(crate) async fn serve(config: Config) -> Result<End> {
     raise_open_files();
@@ -115,6 +118,7 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<Started> {
         volume_key: state.secret_or_new("volume-key", &*random)?,
         secrets_key: state.secret_or_new("secrets-key", &*random)?,
         proxy_networks: config.zone.proxy_networks.clone(),
+        identity: identity(config, &state, address, &*random)?,
         ..ControlConfig::default()
     };
     let control = Control::start(
@@ -146,6 +150,35 @@ async fn start(config: &Config, tasks: &Tasks) -> Result<Started> {
         "serving the E2B surface, the admin surface and the data plane"
     );
     Ok(Started { store, spool, zone, builds })
+}
+
+/// Who vouches for sandboxes.
+fn identity(
+    config: &Config,
+    state: &StateFolder,
+    address: SocketAddr,
+    random: &dyn Random,
+) -> Result<IdentityConfig> {
+    let issuer = config.identity.issuer.clone().map_or_else(
+        || match &config.domain {
+            // Where clients go that are told the domain and nothing else.
+            Some(domain) => format!("https://api.{domain}").parse(),
+            None => format!("http://{address}").parse(),
+        },
+        Ok,
+    );
+    let name = config.domain.as_deref().and_then(|domain| domain.split(':').next());
+    let trust_domain = config
+        .identity
+        .trust_domain
+        .clone()
+        .map_or_else(|| name.unwrap_or(DEFAULT_TRUST_DOMAIN).parse(), Ok);
+    Ok(IdentityConfig {
+        issuer: issuer.context("identity.issuer")?,
+        trust_domain: trust_domain.context("identity.trust_domain")?,
+        keyring: state.keyring(random, SystemClock.now())?,
+        keep: Arc::new(state.clone()),
+    })
 }
 
 fn bounds(config: &Config) -> Bounds {

@@ -10,6 +10,7 @@ mod doctor;
 mod down;
 mod exec;
 mod history;
+mod identity;
 mod keys;
 mod pages;
 mod sandboxes;
@@ -64,6 +65,9 @@ pub(crate) enum Command {
     /// API keys of clients
     #[command(subcommand)]
     Key(Key),
+    /// Keys of the tokens that say who sandboxes are
+    #[command(subcommand)]
+    Identity(Identity),
     /// Check this host and the appliance on it, and say what to do
     Doctor(doctor::Doctor),
     /// Measure
@@ -169,6 +173,12 @@ pub(crate) enum Key {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum Identity {
+    /// Make another key, which signs in ten minutes, once all who verify can know it
+    Rotate,
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
     /// From a create to the first output of a command
     Tti(bench::Tti),
@@ -235,6 +245,7 @@ pub(crate) async fn run(context: Context, command: Command) -> Result<ExitCode> 
         Command::Key(Key::Ls) => keys::ls(&context).await?,
         Command::Key(Key::Create { name }) => keys::create(&context, &name).await?,
         Command::Key(Key::Rm { id }) => keys::rm(&context, &id).await?,
+        Command::Identity(Identity::Rotate) => identity::rotate(&context).await?,
         Command::Doctor(ask) => return doctor::doctor(&context, ask).await,
         Command::Bench(Bench::Tti(tti)) => bench::tti(&context, tti).await?,
         Command::Bench(Bench::Lifecycle(ask)) => bench::lifecycle(&context, ask).await?,

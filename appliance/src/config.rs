@@ -20,7 +20,9 @@ use sandboxo_zone_protocol::{Region, Secret};
 
 pub(crate) use layers::{Flags, Problems, Settings};
 pub(crate) use print::print;
-pub(crate) use sections::{Images, Limits, Log, LogFormat, Pool, Rates, SpoolSection, ZoneSection};
+pub(crate) use sections::{
+    IdentitySection, Images, Limits, Log, LogFormat, Pool, Rates, SpoolSection, ZoneSection,
+};
 
 use layers::Layers;
 use reader::Reader;
@@ -43,6 +45,7 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     pub(crate) images: Images,
     pub(crate) rates: Rates,
+    pub(crate) identity: IdentitySection,
     pub(crate) spool: SpoolSection,
     pub(crate) log: Log,
 }
@@ -85,6 +88,7 @@ impl Config {
         let limits = sections::limits(&mut top);
         let images = sections::images(&mut top);
         let rates = sections::rates(&mut top);
+        let identity = sections::identity(&mut top);
         let spool = sections::spool(&mut top);
         let log = sections::log(&mut top);
         top.finish();
@@ -101,6 +105,7 @@ impl Config {
                 limits,
                 images,
                 rates,
+                identity,
                 spool,
                 log,
             })

@@ -7,7 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sandboxo_zone_protocol::{Random, Secret};
+use sandboxo_control::{KeepKeyring, Keyring, NotAKeyring};
+use sandboxo_zone_protocol::{Random, Secret, Timestamp};
 
 use crate::hex::hex;
 
@@ -17,7 +18,14 @@ pub(crate) enum StateError {
     Folder { path: PathBuf, source: io::Error },
     #[error("keep the secret {path}")]
     Secret { path: PathBuf, source: io::Error },
+    #[error(
+        "read {path}; without it there will be a new key, and no token of the old ones is good"
+    )]
+    Keyring { path: PathBuf, source: NotAKeyring },
 }
+
+/// What signs the tokens of sandboxes.
+const KEYRING: &str = "identity-keys";
 
 #[derive(Debug, Clone)]
 pub(crate) struct StateFolder {
@@ -95,6 +103,21 @@ impl StateFolder {
         }
     }
 
+    /// The keys that sign for sandboxes, or a new one that is kept from then on.
+    pub(crate) fn keyring(
+        &self,
+        random: &dyn Random,
+        now: Timestamp,
+    ) -> Result<Keyring, StateError> {
+        if let Some(kept) = self.secret(KEYRING)? {
+            let wrong = |source| StateError::Keyring { path: self.root.join(KEYRING), source };
+            return Keyring::read(kept.expose()).map_err(wrong);
+        }
+        let made = Keyring::new(random, now);
+        self.keep(KEYRING, made.text().expose())?;
+        Ok(made)
+    }
+
     /// Readable by its owner alone, and whole or not there.
     pub(crate) fn keep(&self, name: &str, text: &str) -> Result<(), StateError> {
         let path = self.root.join(name);
@@ -125,6 +148,12 @@ impl StateFolder {
     }
 }
 
+impl KeepKeyring for StateFolder {
+    fn keep(&self, text: &Secret) -> io::Result<()> {
+        self.write(&self.root.join(KEYRING), text.expose())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -132,6 +161,26 @@ mod tests {
     use sandboxo_zone_protocol::SystemRandom;
 
     use super::*;
+
+    #[test]
+    fn keys_are_made_once_and_never_replaced_by_chance() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateFolder::at(folder.path());
+        let text = |state: &StateFolder| {
+            let keyring = state.keyring(&SystemRandom, Timestamp::UNIX_EPOCH);
+            keyring.map(|keyring| keyring.text().expose().to_owned())
+        };
+        let made = text(&state).unwrap();
+        assert_eq!(text(&state).unwrap(), made);
+        let path = state.root().join(KEYRING);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let another = Keyring::new(&SystemRandom, Timestamp::UNIX_EPOCH).text();
+        KeepKeyring::keep(&state, &another).unwrap();
+        assert_eq!(text(&state).unwrap(), another.expose());
+        std::fs::write(&path, "1\n[{\"key\":\"torn").unwrap();
+        assert!(text(&state).unwrap_err().to_string().contains(KEYRING));
+        assert!(std::fs::read_to_string(&path).unwrap().contains("torn"));
+    }
 
     #[test]
     fn a_secret_is_made_once_and_is_its_owners() {

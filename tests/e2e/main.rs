@@ -12,6 +12,8 @@ mod frozen;
 #[cfg(test)]
 mod full_disk;
 #[cfg(test)]
+mod identity;
+#[cfg(test)]
 mod images;
 #[cfg(test)]
 mod logs;

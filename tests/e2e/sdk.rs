@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use sandboxo_tests::Appliance;
+use sandboxo_tests::{Appliance, Outside};
 use serde_json::json;
 
 use crate::tidy::root;
@@ -65,10 +65,11 @@ pub(crate) fn pytest(folder: &str) -> Result<Command> {
 #[tokio::test(flavor = "multi_thread")]
 async fn python() -> Result<()> {
     let mut pytest = pytest("python")?;
+    let outside = Outside::new()?;
     // The proxies that the scripts start are on this host.
     let zone = json!({ "proxy_networks": ["127.0.0.1/32"] });
-    let appliance = Appliance::start_set(2, json!({ "zone": zone })).await?;
-    run(against(&mut pytest, &appliance))
+    let appliance = Appliance::start_facing(2, &outside, zone).await?;
+    run(against(&mut pytest, &appliance).env("OUTSIDE_HEARD", outside.hearing()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,8 +94,9 @@ async fn node(name: &str, script: &str) -> Result<()> {
     })?;
     // Node looks for packages beside the script.
     std::fs::copy(scripts.join(script), packages.join(script))?;
-    let appliance = Appliance::start(2).await?;
+    let outside = Outside::new()?;
+    let appliance = Appliance::start_facing(2, &outside, json!({})).await?;
     let mut node = Command::new("node");
     node.args(["--test", script]).current_dir(&packages);
-    run(against(&mut node, &appliance))
+    run(against(&mut node, &appliance).env("OUTSIDE_HEARD", outside.hearing()))
 }

@@ -16,7 +16,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{Client, Traces, eventually};
+use crate::{Client, Outside, Traces, eventually};
 
 /// Dropping it ends its sandboxes and its keeper, and removes what they left on the host.
 pub struct Appliance {
@@ -25,6 +25,8 @@ pub struct Appliance {
     program: PathBuf,
     port: u16,
     server: Option<Child>,
+    /// Whom it believes, if not this machine's.
+    roots: Option<PathBuf>,
     pub client: Client,
     pub instance: String,
 }
@@ -45,8 +47,30 @@ impl Appliance {
         Self::start_with(folder()?, warm, more).await
     }
 
-    /// All of it.
+    /// Whose sandboxes reach that host.
+    pub async fn start_facing(warm: u32, outside: &Outside, zone: Value) -> Result<Self> {
+        let mut zone = zone;
+        if let Some(zone) = zone.as_object_mut() {
+            zone.insert("resolvers".to_owned(), json!([outside.resolver()]));
+        }
+        // Why a request was cut is told there alone.
+        let more = json!({
+            "zone": zone,
+            "log": { "filter": "sandboxo_egress=debug,info" },
+        });
+        Self::start_all(folder()?, warm, more, Some(outside.roots())).await
+    }
+
     pub async fn start_with(state: TempDir, warm: u32, more: Value) -> Result<Self> {
+        Self::start_all(state, warm, more, None).await
+    }
+
+    async fn start_all(
+        state: TempDir,
+        warm: u32,
+        more: Value,
+        roots: Option<PathBuf>,
+    ) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let config = state.path().join("config.json");
         let mut settings = json!({
@@ -62,7 +86,8 @@ impl Appliance {
         let client = Client::new(&url, "", "");
         let program = binary()?;
         let instance = String::new();
-        let mut appliance = Self { state, config, program, port, server: None, client, instance };
+        let server = None;
+        let mut appliance = Self { state, config, program, port, server, roots, client, instance };
         appliance.serve().await?;
         let read = |name: &str| -> Result<String> {
             let path = appliance.state.path().join(name);
@@ -105,7 +130,9 @@ impl Appliance {
     /// Starts the server on the same state.
     pub fn spawn(&mut self) -> Result<()> {
         let log = std::fs::File::options().create(true).append(true).open(self.log())?;
+        let roots = self.roots.iter().map(|roots| ("SSL_CERT_FILE", roots));
         let server = Command::new(&self.program)
+            .envs(roots)
             .arg("serve")
             .arg("--config")
             .arg(&self.config)

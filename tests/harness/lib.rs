@@ -4,6 +4,7 @@
 mod appliance;
 mod client;
 mod host;
+mod outside;
 mod registry;
 mod scaled;
 mod shared;
@@ -12,6 +13,7 @@ mod stream;
 pub use appliance::Appliance;
 pub use client::{Client, Output, id};
 pub use host::{Traces, eventually};
+pub use outside::Outside;
 pub use registry::Registry;
 pub use scaled::scaled;
 pub use shared::Shared;

@@ -5,7 +5,9 @@ use axum::{
     http::{Method, StatusCode, Uri},
     response::{IntoResponse, Response},
 };
-use sandboxo_control::{DeleteTemplateError, ImportTemplateError, KeyError, ListError};
+use sandboxo_control::{
+    DeleteTemplateError, ImportTemplateError, KeyError, ListError, NewKeyError,
+};
 use sandboxo_model::{Field, Invalid};
 use serde::Serialize;
 
@@ -102,6 +104,17 @@ impl From<ImportTemplateError> for AdminError {
             ImportTemplateError::DiskFull => Self::DiskFull,
             ImportTemplateError::Zone(source) => Self::Internal(source),
             ImportTemplateError::Store(source) => Self::Internal(source.into()),
+        }
+    }
+}
+
+impl From<NewKeyError> for AdminError {
+    fn from(error: NewKeyError) -> Self {
+        match error {
+            NewKeyError::TooSoon(_) => Self::Conflict(error.to_string()),
+            NewKeyError::DiskFull => Self::DiskFull,
+            NewKeyError::Keep(source) => Self::Internal(source.into()),
+            NewKeyError::Stopping(source) => Self::Internal(source.into()),
         }
     }
 }

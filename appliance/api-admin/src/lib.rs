@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod identity;
 mod keys;
 mod operator;
 mod sandboxes;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::DefaultBodyLimit,
-    routing::{delete, get},
+    routing::{delete, get, post},
 };
 use sandboxo_control::Control;
 use sandboxo_zone_protocol::Secret;
@@ -42,6 +43,7 @@ pub fn router(control: Control, token: Secret, zone: ZoneFacts) -> Router {
         .route("/sandboxes", get(sandboxes::list))
         .route("/keys", get(keys::list).post(keys::create))
         .route("/keys/{id}", delete(keys::revoke))
+        .route("/identity/keys", post(identity::create))
         .method_not_allowed_fallback(error::wrong_method);
     Router::new().nest("/admin/v1", routes).with_state(Surface {
         control,

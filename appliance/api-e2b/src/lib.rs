@@ -10,6 +10,7 @@ mod builds;
 mod caller;
 mod cors;
 mod error;
+mod identity;
 mod limiter;
 mod openapi;
 mod query;
@@ -56,6 +57,7 @@ pub fn router(control: Control, domain: Option<String>, rates: RateLimits) -> Ro
         .merge(volumes::router())
         .merge(volume_content::router())
         .merge(secrets::router())
+        .merge(identity::router())
         .merge(absent::router())
         .merge(openapi::router())
         .route_layer(middleware::from_fn_with_state(surface.clone(), limiter::limit))

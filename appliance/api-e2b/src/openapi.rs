@@ -96,6 +96,7 @@ mod tests {
             "snapshots.rs",
             "volumes.rs",
             "secrets.rs",
+            "identity.rs",
             "volume_content.rs",
         ];
         assert_eq!(written(&document), served(&files), "openapi.json and the routers differ");

@@ -1,6 +1,7 @@
 //! JSON that E2B clients see. Fields are not left out where the Python models require them.
 
 pub(crate) mod builds;
+mod iam;
 mod logs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ENVD_VERSION;
 
+pub(crate) use iam::Iam;
 pub(crate) use logs::{LogLines, LogPage};
 
 /// The field is from an older kind of id; clients require it and do nothing with it.
@@ -131,6 +133,7 @@ impl Listed {
             internet: _,
             network: _,
             ingress: _,
+            identity: _,
             auto_resume: _,
             created_at: _,
             phase,
@@ -532,7 +535,7 @@ pub(crate) struct NewSandboxBody {
     /// Read by the program of the `mcp-gateway` template, to which the SDK gives it again.
     #[serde(rename = "mcp")]
     _mcp: Option<serde_json::Value>,
-    iam: Option<serde_json::Value>,
+    pub(crate) iam: Option<Iam>,
     pub(crate) volume_mounts: Option<Vec<Mount>>,
 }
 
@@ -591,7 +594,7 @@ fn asked(field: &'static str, is_asked: bool) -> Option<&'static str> {
     is_asked.then_some(field)
 }
 
-/// `{}` and `{"tokens": {}}` ask for nothing.
+/// `{}` and objects of nothing ask for nothing.
 fn says_something(value: &serde_json::Value) -> bool {
     use serde_json::Value;
     match value {
@@ -604,8 +607,7 @@ fn says_something(value: &serde_json::Value) -> bool {
 
 impl Unsupported for NewSandboxBody {
     fn unsupported(&self) -> Option<&'static str> {
-        asked("iam", self.iam.as_ref().is_some_and(says_something))
-            .or_else(|| self.network.as_ref().and_then(Unsupported::unsupported))
+        self.network.as_ref().and_then(Unsupported::unsupported)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{future::Future, sync::Arc};
 
+use parking_lot::RwLock;
 use sandboxo_spool::Spool;
 use sandboxo_store::{Store, StoreError};
 use sandboxo_tasks::Tasks;
@@ -9,8 +10,8 @@ use sandboxo_zone_protocol::{Clock, Random, Timestamp, Zone, ZoneCode};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use crate::{
-    ControlConfig, accounts::Accounts, builds::Uploads, checkpoints::Checkpoints, index::Index,
-    starts::Starts,
+    ControlConfig, accounts::Accounts, builds::Uploads, checkpoints::Checkpoints,
+    identity::Keyring, index::Index, starts::Starts,
 };
 
 pub(crate) struct Context {
@@ -25,6 +26,8 @@ pub(crate) struct Context {
     pub(crate) accounts: Accounts,
     pub(crate) starts: Starts,
     pub(crate) checkpoints: Checkpoints,
+    /// Written after it is kept.
+    pub(crate) keyring: RwLock<Arc<Keyring>>,
     pub(crate) uploads: Uploads,
     /// Seats of resumes that nobody waits for any more.
     pub(crate) for_nobody: Arc<Semaphore>,

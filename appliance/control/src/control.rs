@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use ipnet::Ipv4Net;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use sandboxo_model::ZoneRecord;
 use sandboxo_spool::Spool;
 use sandboxo_store::{Read as _, Store, StoreError};
@@ -12,7 +12,8 @@ use sandboxo_zone_protocol::{Clock, Random, Region, Secret, Zone, ZoneCode};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
-    Builds, Keys, Sandboxes, Secrets, Snapshots, Templates, Volumes, Zones,
+    Builds, Identities, IdentityConfig, Keys, Sandboxes, Secrets, Snapshots, Templates, Volumes,
+    Zones,
     accounts::Accounts,
     builds::{MAX_UPLOAD_BYTES, Uploads},
     checkpoints::Checkpoints,
@@ -33,6 +34,7 @@ pub struct Control {
     pub snapshots: Snapshots,
     pub volumes: Volumes,
     pub secrets: Secrets,
+    pub identities: Identities,
     pub keys: Keys,
     pub zones: Zones,
 }
@@ -72,6 +74,8 @@ pub struct ControlConfig {
     pub secrets_key: Secret,
     /// Where proxies of sandboxes may be beside the public internet.
     pub proxy_networks: Vec<Ipv4Net>,
+    /// Who sandboxes say they are, and by whose word.
+    pub identity: IdentityConfig,
 }
 
 impl Default for ControlConfig {
@@ -94,6 +98,7 @@ impl Default for ControlConfig {
             volume_key: Secret::new("of nobody"),
             secrets_key: Secret::new("of nobody"),
             proxy_networks: Vec::new(),
+            identity: IdentityConfig::default(),
         }
     }
 }
@@ -136,6 +141,7 @@ impl Control {
         let for_nobody = Arc::new(Semaphore::new(config.resumes_for_nobody));
         let uploads =
             Uploads::at(config.uploads.clone(), config.uploads_of_team, config.uploads_reserve);
+        let keyring = RwLock::new(Arc::new(config.identity.keyring.clone()));
         let context = Arc::new(Context {
             config,
             store,
@@ -148,6 +154,7 @@ impl Control {
             accounts,
             starts,
             checkpoints: Checkpoints::default(),
+            keyring,
             uploads,
             for_nobody,
             nudge_zone: Notify::new(),
@@ -187,6 +194,7 @@ impl Control {
             snapshots: Snapshots::new(Arc::clone(&context)),
             volumes,
             secrets: Secrets::new(Arc::clone(&context)),
+            identities: Identities::new(Arc::clone(&context)),
             keys: Keys::new(context),
             zones,
         })

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sandboxo_model::{Lifecycle, MountAsked, NetworkAsked, NewSandbox, ProxyAsked};
+use sandboxo_model::{
+    Audience, Lifecycle, MountAsked, NetworkAsked, NewSandbox, ProxyAsked, TokenName,
+};
 use sandboxo_zone_protocol::{Kept, OnDeadline};
 use sha2::{Digest as _, Sha256};
 
@@ -18,6 +20,7 @@ pub(crate) fn of(new: &NewSandbox) -> [u8; 32] {
         network,
         lifecycle,
         volumes,
+        tokens,
         idempotency_key: _,
     } = new;
     let mut hash = Hash(Sha256::new());
@@ -86,6 +89,13 @@ pub(crate) fn of(new: &NewSandbox) -> [u8; 32] {
             hash.text(path);
         }
     }
+    if !tokens.is_empty() {
+        let text = |(name, audience): (&TokenName, &Audience)| {
+            (name.to_string(), audience.as_str().to_owned())
+        };
+        hash.text("tokens");
+        hash.map(&tokens.iter().map(text).collect());
+    }
     hash.0.finalize().into()
 }
 
@@ -132,7 +142,7 @@ impl Hash {
 mod tests {
     use std::{collections::BTreeSet, time::Duration};
 
-    use sandboxo_model::HostRule;
+    use sandboxo_model::{HostRule, Tokens};
     use sandboxo_zone_protocol::Secret;
 
     use super::*;
@@ -149,6 +159,7 @@ mod tests {
             network: None,
             lifecycle: Lifecycle::default(),
             volumes: Vec::new(),
+            tokens: Tokens::default(),
             idempotency_key: None,
         };
         let entry = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
@@ -166,6 +177,10 @@ mod tests {
         let mount = |name: &str, path: &str| {
             let volumes = vec![MountAsked { name: name.into(), path: path.into() }];
             NewSandbox { volumes, ..base.clone() }
+        };
+        let token = |name: &str, audience: &str| {
+            let tokens = [(name.parse().unwrap(), audience.parse().unwrap())].into();
+            NewSandbox { tokens: Tokens::new(tokens).unwrap(), ..base.clone() }
         };
         let lifecycle = |on_timeout, auto_resume| NewSandbox {
             lifecycle: Lifecycle { on_timeout, auto_resume },
@@ -185,6 +200,9 @@ mod tests {
             NewSandbox { internet: Some(true), ..base.clone() },
             mount("a", "/b"),
             mount("a", "/c"),
+            token("a", "b"),
+            token("a", "c"),
+            token("b", "b"),
             with(network.clone()),
             with(NetworkAsked { allow_out: Some(vec![]), ..network.clone() }),
             with(NetworkAsked { allow_out: Some(vec!["1.1.1.1".into()]), ..network.clone() }),

@@ -1,4 +1,5 @@
-//! What can be done, whoever asks: sandboxes, templates, builds, snapshots, volumes, secrets, keys.
+//! What can be done, whoever asks: sandboxes, templates, builds, snapshots, volumes, secrets,
+//! identities, keys.
 //!
 //! Knows nothing of HTTP, and cannot tell one zone from another.
 //! The record says what should be, the zone reports what is; one driver per live sandbox brings
@@ -12,6 +13,7 @@ mod context;
 mod control;
 mod driver;
 mod fingerprint;
+mod identity;
 mod index;
 mod keys;
 mod loops;
@@ -32,6 +34,10 @@ pub use builds::{
     Requested, StartBuildError, StatusPhase, Tag, TagError, UploadError, UploadLink,
 };
 pub use control::{Control, ControlConfig, StartError};
+pub use identity::{
+    Identities, IdentityConfig, JwkSet, KeepKeyring, Keyring, NewKey as NewIdentityKey,
+    NewKeyError, NotAKeyring,
+};
 pub use keys::{Caller, KeyError, Keys, NewKey};
 pub use sandboxes::{
     CheckpointError, ConnectError, Connected, CreateError, ForkError, HistoryError, KillError,

@@ -17,7 +17,7 @@ use sandboxo_zone_protocol::{
     EgressProxy, NetworkPolicy, SandboxId, Sealed, Secret, SecretId, TeamId, Vault,
 };
 
-use crate::{context::Context, sandboxes::ListError};
+use crate::{context::Context, identity, sandboxes::ListError};
 
 /// Of one team.
 const AT_MOST: usize = 1000;
@@ -220,6 +220,12 @@ impl Vault for Opener {
             tracing::error!(sandbox.id = %sandbox, "a proxy's password was sealed otherwise");
         }
         password
+    }
+
+    async fn token(&self, sandbox: SandboxId, name: &str) -> Option<Secret> {
+        let context = self.0.upgrade()?;
+        let record = context.index.get(sandbox)?.record();
+        identity::token(&context, &record, name)
     }
 }
 

@@ -2,7 +2,8 @@
 //! a target out. What the sandbox's state makes of it is decided later, in `refusal`.
 //!
 //! In this order: host names; `/proxy…`; `E2b-Sandbox-Id` before any path. `X-Agentenv-*` headers
-//! alone count only on paths that nothing else answers, so they're asked for separately.
+//! alone count only on paths that nothing else answers, so they're asked for separately, and below
+//! `/.well-known/`.
 
 use std::borrow::Cow;
 
@@ -16,6 +17,8 @@ pub(crate) const E2B_SANDBOX_PORT: HeaderName = HeaderName::from_static("e2b-san
 pub(crate) const AGENTENV_SANDBOX_ID: HeaderName = HeaderName::from_static("x-agentenv-sandbox-id");
 pub(crate) const AGENTENV_TARGET_PORT: HeaderName =
     HeaderName::from_static("x-agentenv-target-port");
+
+const WELL_KNOWN: &str = "/.well-known/";
 
 /// The way in decides how failures are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +90,10 @@ pub(crate) fn decide(parts: &request::Parts, domains: &Domains) -> Target {
             Surface::E2bHeader,
             path.into_owned(),
         );
+    }
+    // A sandbox may have documents of its own there.
+    if path.starts_with(WELL_KNOWN) {
+        return decide_unmatched(parts);
     }
     Target::ControlPlane
 }
@@ -312,6 +319,25 @@ mod tests {
                 "/proxy/x",
                 vec![id],
                 bad("missing header x-agentenv-target-port or e2b-sandbox-port"),
+            ),
+            ("a document of ours", "/.well-known/jwks.json", vec![], Target::ControlPlane),
+            (
+                "and the sandbox's own, by any way in",
+                "/.well-known/jwks.json?a",
+                vec![("x-agentenv-sandbox-id", ID), ("x-agentenv-target-port", "80")],
+                to(ID, 80, AgentEnv, "/.well-known/jwks.json?a"),
+            ),
+            (
+                "by its header",
+                "/.well-known/jwks.json",
+                vec![id],
+                to(ID, 49983, E2bHeader, "/.well-known/jwks.json"),
+            ),
+            (
+                "by its host",
+                "/.well-known/jwks.json",
+                vec![("host", &host)],
+                to(ID, 8080, E2bHost, "/.well-known/jwks.json"),
             ),
             (
                 "a label without a port",

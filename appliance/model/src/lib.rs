@@ -4,6 +4,7 @@
 mod build;
 pub mod decide;
 mod idempotency;
+mod identity;
 mod key;
 pub mod lifecycle;
 mod log;
@@ -28,6 +29,10 @@ pub use build::{
 };
 pub use decide::mounts::{InvalidMount, InvalidMounts};
 pub use idempotency::{IdempotencyKey, IdempotencyRecord, NotAnIdempotencyKey};
+pub use identity::{
+    Audience, Identity, Issuer, NotATokenName, NotATrustDomain, NotAnAudience, NotAnIssuer,
+    TokenName, Tokens, TooManyTokens, TrustDomain,
+};
 pub use key::{ApiKeyRecord, KeyMask};
 pub use lifecycle::{DeathReason, IllegalMove, KillCause, Phase, PhaseKind, StartFailure};
 pub use log::{Direction, Level, LogEntry, LogQuery, NotALevel};

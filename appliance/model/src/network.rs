@@ -12,7 +12,7 @@ use sandboxo_zone_protocol::{
     placeholder::{NotAPlaceholder, Part, parts},
 };
 
-use crate::{NotASecretName, SecretName};
+use crate::{NotASecretName, NotATokenName, SecretName, TokenName};
 
 /// As given by the client, to be shown again as it was. `None` where it said nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -111,6 +111,8 @@ pub enum RuleError {
     Placeholder { header: String, why: NotAPlaceholder },
     #[error("the value of {header:?} names a secret {secret:?}: {why}")]
     NotASecret { header: String, secret: String, why: NotASecretName },
+    #[error("the value of {header:?} names a token {token:?}: {why}")]
+    NotAToken { header: String, token: String, why: NotATokenName },
 }
 
 impl NetworkAsked {
@@ -310,11 +312,23 @@ fn header((name, value): (&String, &Secret)) -> Result<SetHeader, RuleError> {
     }
     let parts = parts(text).map_err(|why| RuleError::Placeholder { header: name.clone(), why })?;
     for part in parts {
-        let Part::Secret(secret) = part else { continue };
-        secret.parse::<SecretName>().map_err(|why| {
-            let (header, secret) = (name.clone(), secret.to_owned());
-            RuleError::NotASecret { header, secret, why }
-        })?;
+        let header = || name.clone();
+        match part {
+            Part::Text(_) => {}
+            Part::Secret(secret) => {
+                secret.parse::<SecretName>().map_err(|why| {
+                    let secret = secret.to_owned();
+                    RuleError::NotASecret { header: header(), secret, why }
+                })?;
+            }
+            // Whether the sandbox has it, egress finds out: copies have the rule and no tokens.
+            Part::Token(token) => {
+                token.parse::<TokenName>().map_err(|why| {
+                    let token = token.to_owned();
+                    RuleError::NotAToken { header: header(), token, why }
+                })?;
+            }
+        }
     }
     Ok(SetHeader { name: lower, value: value.clone() })
 }
@@ -447,9 +461,11 @@ mod tests {
             ]),
             Ok(expected.into())
         );
-        let filled = rule(&[("A", "Bearer ${e2b.secrets.X-y}")]);
-        let expected = [(host("a"), vec![set("a", "Bearer ${e2b.secrets.X-y}")])];
-        assert_eq!(given(&[("a", &[filled])]), Ok(expected.into()));
+        for value in ["Bearer ${e2b.secrets.X-y}", "Bearer ${e2b.identity.tokens.a key}"] {
+            let filled = rule(&[("A", value)]);
+            let expected = [(host("a"), vec![set("a", value)])];
+            assert_eq!(given(&[("a", &[filled])]), Ok(expected.into()));
+        }
         let wrong = |host: &str, why| Err(NetworkError::Rule { host: host.into(), why });
         for host in ["", "*.a.b", "*", "1.2.3.4", "10.0.0.0/8", "a b"] {
             assert_eq!(given(&[(host, slice::from_ref(&one))]), wrong(host, RuleError::NotHost));
@@ -483,6 +499,15 @@ mod tests {
                     header: "a".into(),
                     secret: "x y".into(),
                     why: NotASecretName,
+                },
+            ),
+            (
+                "a",
+                "${e2b.identity.tokens.${e2b.secrets.x}}",
+                RuleError::NotAToken {
+                    header: "a".into(),
+                    token: "${e2b.secrets.x".into(),
+                    why: NotATokenName,
                 },
             ),
         ] {

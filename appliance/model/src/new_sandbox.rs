@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use sandboxo_zone_protocol::{
-    OnDeadline, SandboxId, SandboxSpec, Secret, TeamId, Timestamp, VolumeMount, ZoneName,
+    ExecutionId, OnDeadline, SandboxId, SandboxSpec, Secret, TeamId, Timestamp, VolumeMount,
+    ZoneName,
 };
 
 use crate::{
-    Base, Field, IdempotencyKey, Ingress, Invalid, NetworkAsked, Phase, SandboxRecord, TemplateUse,
-    rules,
+    Base, Field, IdempotencyKey, Identity, Ingress, Invalid, NetworkAsked, Phase, SandboxRecord,
+    TemplateUse, Tokens, rules,
 };
 
 /// After the surface's defaults.
@@ -26,6 +27,8 @@ pub struct NewSandbox {
     pub lifecycle: Lifecycle,
     /// Beside those of a snapshot that it starts from.
     pub volumes: Vec<MountAsked>,
+    /// Of its identity. Nothing that it starts from has any for it.
+    pub tokens: Tokens,
     pub idempotency_key: Option<IdempotencyKey>,
 }
 
@@ -54,6 +57,7 @@ pub struct Birth {
     /// Used where they are asked for.
     pub agent_token: Secret,
     pub traffic_token: Secret,
+    pub execution: ExecutionId,
     /// All of them, found.
     pub volumes: Vec<VolumeMount>,
     pub now: Timestamp,
@@ -82,8 +86,18 @@ impl NewSandbox {
     pub fn record(mut self, birth: Birth) -> Result<SandboxRecord, Invalid> {
         self.check()?;
         let mut policy = self.policy()?;
-        let Birth { id, team, base, zone, agent_token, traffic_token, volumes, now, budget } =
-            birth;
+        let Birth {
+            id,
+            team,
+            base,
+            zone,
+            agent_token,
+            traffic_token,
+            execution,
+            volumes,
+            now,
+            budget,
+        } = birth;
         policy.mode = base.mode;
         let mut env = base.env;
         env.append(&mut self.env);
@@ -129,6 +143,8 @@ impl NewSandbox {
                     .unwrap_or_default(),
             },
             network: self.network,
+            identity: (!self.tokens.is_empty())
+                .then_some(Identity { tokens: self.tokens, execution }),
             auto_resume: self.lifecycle.auto_resume,
             created_at: now,
             phase: Phase::Starting { give_up_at: rules::after(now, budget) },

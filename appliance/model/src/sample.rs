@@ -35,6 +35,7 @@ pub(crate) fn record(id: SandboxId, deadline: Timestamp, phase: Phase) -> Sandbo
         internet: None,
         network: None,
         ingress: Ingress::default(),
+        identity: None,
         auto_resume: false,
         created_at: Timestamp::UNIX_EPOCH,
         phase,

@@ -9,7 +9,7 @@ use sandboxo_zone_protocol::{
     OnDeadline, Origin, SandboxId, SandboxSpec, Secret, TeamId, TemplateId, Timestamp, ZoneName,
 };
 
-use crate::{NetworkAsked, Phase};
+use crate::{Identity, NetworkAsked, Phase};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxRecord {
@@ -28,6 +28,8 @@ pub struct SandboxRecord {
     /// As given, or as replaced since.
     pub network: Option<NetworkAsked>,
     pub ingress: Ingress,
+    /// `None`: it has no tokens.
+    pub identity: Option<Identity>,
     /// Traffic wakes it when it is paused.
     pub auto_resume: bool,
     pub created_at: Timestamp,

@@ -165,6 +165,8 @@ impl SandboxRecord {
         copy.spec.deadline = rules::after(now, timeout);
         copy.spec.origin = origin;
         copy.ingress.traffic_token = self.ingress.traffic_token.is_some().then_some(traffic_token);
+        // Another workload, for which nobody has asked for any.
+        copy.identity = None;
         copy.timeout = timeout;
         copy.created_at = now;
         copy.phase = Phase::Starting { give_up_at: rules::after(now, budget) };
@@ -196,8 +198,10 @@ impl SandboxRecord {
 
 #[cfg(test)]
 mod tests {
+    use sandboxo_zone_protocol::ExecutionId;
+
     use super::*;
-    use crate::sample;
+    use crate::{Identity, Tokens, sample};
 
     fn checkpoint() -> CheckpointId {
         "00000000000000000007".parse().unwrap()
@@ -215,6 +219,9 @@ mod tests {
         original.spec.agent_token = Some(Secret::new("old"));
         original.spec.env = BTreeMap::from([("a".into(), "b".into())]);
         original.metadata = BTreeMap::from([("c".into(), "d".into())]);
+        let tokens = [("a".parse().unwrap(), "b".parse().unwrap())].into();
+        let tokens = Tokens::new(tokens).unwrap();
+        original.identity = Some(Identity { tokens, execution: ExecutionId::NIL });
         let fork = |original: &SandboxRecord| {
             original.fork(Fork {
                 id: other,
@@ -230,6 +237,7 @@ mod tests {
         assert_eq!((copy.id, copy.spec.id, &copy.spec.hostname), (other, other, &other.label()));
         assert_eq!(copy.spec.agent_token, Some(Secret::new("new")));
         assert_eq!(copy.ingress.traffic_token, None);
+        assert_eq!(copy.identity, None);
         assert_eq!((&copy.spec.env, &copy.metadata), (&original.spec.env, &original.metadata));
         assert_eq!(copy.spec.deadline, rules::after(now, Duration::from_secs(15)));
         assert!(copy.wants(checkpoint()) && !original.wants(checkpoint()));

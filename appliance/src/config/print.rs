@@ -4,7 +4,7 @@
 use sandboxo_api_e2b::RateMode;
 use serde_json::{Value, json};
 
-use super::{Config, Images, Limits, Log, Pool, Rates, SpoolSection, ZoneSection};
+use super::{Config, IdentitySection, Images, Limits, Log, Pool, Rates, SpoolSection, ZoneSection};
 
 const HIDDEN: &str = "(hidden)";
 
@@ -22,6 +22,7 @@ pub(crate) fn print(config: &Config) -> Value {
             Limits { sandboxes, memory_reserve_mib, memory_overcommit, disk_reserve_mib, volume_mib },
         images: Images { registries, max_mib: image_max_mib },
         rates: Rates { mode, list_per_second, delete_per_second },
+        identity: IdentitySection { issuer, trust_domain },
         spool: SpoolSection { max_mib, max_age_hours },
         log: Log { filter, format },
     } = config;
@@ -60,6 +61,10 @@ pub(crate) fn print(config: &Config) -> Value {
             },
             "list_per_second": list_per_second,
             "delete_per_second": delete_per_second,
+        },
+        "identity": {
+            "issuer": issuer.as_ref().map(ToString::to_string),
+            "trust_domain": trust_domain.as_ref().map(ToString::to_string),
         },
         "spool": { "max_mib": max_mib, "max_age_hours": max_age_hours },
         "log": { "filter": filter, "format": format.name() },

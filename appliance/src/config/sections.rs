@@ -9,6 +9,7 @@ use std::{
 
 use ipnet::Ipv4Net;
 use sandboxo_api_e2b::RateMode;
+use sandboxo_model::{Issuer, TrustDomain};
 use sandboxo_registry::Registry;
 use sandboxo_zone_protocol::ZoneName;
 
@@ -88,6 +89,15 @@ pub(crate) struct Rates {
     pub(crate) mode: RateMode,
     pub(crate) list_per_second: u32,
     pub(crate) delete_per_second: u32,
+}
+
+/// By whose word sandboxes are who they say they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IdentitySection {
+    /// `None`: this appliance, as clients reach it.
+    pub(crate) issuer: Option<Issuer>,
+    /// `None`: the domain.
+    pub(crate) trust_domain: Option<TrustDomain>,
 }
 
 /// What is kept of sandboxes' logs and measurements.
@@ -205,6 +215,20 @@ pub(crate) fn rates(top: &mut Reader<'_>) -> Rates {
     };
     section.finish();
     rates
+}
+
+pub(crate) fn identity(top: &mut Reader<'_>) -> IdentitySection {
+    let mut section = top.section("identity");
+    let identity = IdentitySection {
+        issuer: section.parsed(
+            "issuer",
+            "an https:// or http:// URL without a query and without a slash at its end",
+        ),
+        trust_domain: section
+            .parsed("trust_domain", "1 to 255 lowercase letters, digits, '.', '-' and '_'"),
+    };
+    section.finish();
+    identity
 }
 
 pub(crate) fn spool(top: &mut Reader<'_>) -> SpoolSection {

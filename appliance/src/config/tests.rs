@@ -80,6 +80,14 @@ fn problems() {
             &["pool.warmth: is not a setting; there are size, blanks"],
         ),
         (
+            "an identity that nobody can verify",
+            r#"{"identity": {"issuer": "https://a/", "trust_domain": "A"}}"#,
+            &[
+                "identity.issuer: must be an https:// or http:// URL without a query and without a slash at its end, not \"https://a/\"",
+                "identity.trust_domain: must be 1 to 255 lowercase letters, digits, '.', '-' and '_', not \"A\"",
+            ],
+        ),
+        (
             "a spool without room",
             r#"{"spool": {"max_mib": 0, "max_age_hours": "8"}}"#,
             &[
@@ -131,7 +139,7 @@ fn problems() {
                 r#"host: must be an IP address, not "nowhere""#,
                 "port: must be a whole number from 0 to 65535",
                 "limits.memory_overcommit: must be a whole number from 1 to 100",
-                "colour: is not a setting; there are state, host, port, domain, region, token, zone, pool, limits, images, rates, spool, log",
+                "colour: is not a setting; there are state, host, port, domain, region, token, zone, pool, limits, images, rates, identity, spool, log",
             ],
         ),
     ] {

@@ -1,10 +1,13 @@
 // The published JavaScript SDK against a running appliance: each area once.
 //
-// Needs E2B_API_URL, E2B_SANDBOX_URL, E2B_VOLUME_API_URL and E2B_API_KEY.
+// Needs E2B_API_URL, E2B_SANDBOX_URL, E2B_VOLUME_API_URL and E2B_API_KEY; and in OUTSIDE_HEARD the
+// file of what the host relying.test hears.
 
 import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
 import { after, before, test } from 'node:test'
-import { CommandExitError, FileType, NotFoundError, Sandbox, TimeoutError, Volume } from 'e2b'
+import { CommandExitError, FileType, NotFoundError, Sandbox, Secret, TimeoutError, Volume } from 'e2b'
+import { createRemoteJWKSet, jwtVerify } from 'jose'
 
 let sandbox
 
@@ -96,4 +99,41 @@ test('a volume is in a sandbox and outlives it', async () => {
   await mounted.kill()
   assert.equal(await volume.readFile('/kept'), 'x')
   assert.equal(await Volume.destroy(volume.volumeId), true)
+})
+
+test('a host hears who a sandbox is, and verifies it', async () => {
+  const audience = 'https://vault.example.com'
+  const named = await Sandbox.create({
+    timeoutMs: 300_000,
+    iam: { tokens: { vault: Secret.iamToken({ audience, tokenType: 'JWT-SVID' }) } },
+    network: {
+      rules: {
+        'relying.test': [{ transform: ({ iam }) => ({ headers: { 'X-Vault-Token': iam.tokens.vault } }) }],
+      },
+    },
+  })
+  const path = `/${named.sandboxId}`
+  const said = await named.commands.run(`curl -sS --max-time 20 https://relying.test${path}`)
+  assert.equal(said.stdout, 'heard')
+  const lines = (await readFile(process.env.OUTSIDE_HEARD, 'utf8')).trim().split('\n')
+  const [heard] = lines.map((line) => JSON.parse(line)).filter((line) => line.path === path)
+
+  const api = process.env.E2B_API_URL
+  const about = await (await fetch(`${api}/.well-known/openid-configuration`)).json()
+  const keys = createRemoteJWKSet(new URL(about.jwks_uri))
+  const rules = { audience, issuer: api, algorithms: ['ES256'], requiredClaims: ['iat', 'exp', 'jti'] }
+  const { payload } = await jwtVerify(heard.headers['x-vault-token'], keys, rules)
+  const { templateId } = await named.getInfo()
+  assert.equal(payload.sandbox_id, named.sandboxId)
+  assert.equal(
+    payload.sub,
+    `spiffe://sandboxo/team/${payload.team_id}/template/${templateId}` +
+      `/sandbox/${named.sandboxId}/execution/${payload.execution_id}`,
+  )
+  assert.equal(payload.exp - payload.iat, 300)
+  await assert.rejects(jwtVerify(heard.headers['x-vault-token'], keys, { ...rules, audience: 'another' }))
+  await named.kill()
+
+  const tokens = { vault: Secret.iamToken({ audience, tokenType: 'OIDC' }) }
+  await assert.rejects(Sandbox.create({ iam: { tokens } }), /iam\.tokens\.vault\.tokenType: /)
 })

@@ -284,6 +284,8 @@ uuid_ids! {
     ApiKeyId;
     /// One attempt to make a version of a template.
     BuildId;
+    /// One life of a sandbox: from its start, or from a resume.
+    ExecutionId;
 }
 
 /// A zone's name: a DNS label of at most 32 characters.

@@ -29,8 +29,8 @@ pub use egress_proxy::{
 pub use event::{Checkpoint, EndReason, Ended, Paused, ZoneEvent, ZoneReport, ZoneSandbox};
 pub use host_name::{HostName, NamePattern, NotHostName};
 pub use id::{
-    ApiKeyId, BuildId, CheckpointId, ImageDigest, ParseIdError, Region, SandboxId, SecretId,
-    TeamId, TemplateId, VolumeId, ZoneCode, ZoneName,
+    ApiKeyId, BuildId, CheckpointId, ExecutionId, ImageDigest, ParseIdError, Region, SandboxId,
+    SecretId, TeamId, TemplateId, VolumeId, ZoneCode, ZoneName,
 };
 pub use notice::{Notice, Noticed};
 pub use overdue::{PAUSE_AGAIN, Refused, pause_overdue};

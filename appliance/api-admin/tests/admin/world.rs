@@ -125,6 +125,7 @@ impl World {
             network: None,
             lifecycle: sandboxo_model::Lifecycle::default(),
             volumes: Vec::new(),
+            tokens: sandboxo_model::Tokens::default(),
             idempotency_key: None,
         };
         self.control.sandboxes.create(team, new).await

@@ -13,7 +13,7 @@ use crate::{
     ApiError, Surface,
     body::Body,
     caller::Caller,
-    view::{NewSandboxBody, Sandbox, Unsupported as _},
+    view::{Iam, NewSandboxBody, Sandbox, Unsupported as _},
 };
 
 struct Defaults {
@@ -87,6 +87,7 @@ fn new_sandbox(
     if private && !secure {
         return Err(ApiError::Invalid("network.allowPublicTraffic: false needs secure".into()));
     }
+    let tokens = body.iam.map(Iam::tokens).transpose().map_err(ApiError::Invalid)?;
     Ok(NewSandbox {
         lifecycle,
         template: body.template_id,
@@ -97,6 +98,7 @@ fn new_sandbox(
         internet: body.allow_internet_access,
         network,
         volumes: body.volume_mounts.unwrap_or_default().into_iter().map(Into::into).collect(),
+        tokens: tokens.unwrap_or_default(),
         idempotency_key,
     })
 }

@@ -5,6 +5,8 @@ mod create;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]
+mod identity;
+#[cfg(test)]
 mod life;
 #[cfg(test)]
 mod list;

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use sandboxo_crashpoint::{Point, crashpoint};
 use sandboxo_model::{
     Base, Birth, BuildFailure, BuildRecord, From, ImageName, LayerKey, LayerRecord, Level,
-    Lifecycle, NewSandbox, Recipe, SandboxRecord, StepName, Surroundings,
+    Lifecycle, NewSandbox, Recipe, SandboxRecord, StepName, Surroundings, Tokens,
     decide::{
         build::{Action, Plan, Stage, cached, plan},
         copy::{Rule, There, What},
@@ -14,8 +14,8 @@ use sandboxo_model::{
     origin,
 };
 use sandboxo_zone_protocol::{
-    CheckpointId, Credentials, ImageInfo, Kept, NetworkPolicy, Origin, Platform, Pull, PullError,
-    Pulled, Resources, SandboxId, TeamId,
+    CheckpointId, Credentials, ExecutionId, ImageInfo, Kept, NetworkPolicy, Origin, Platform, Pull,
+    PullError, Pulled, Resources, SandboxId, TeamId,
 };
 use tokio::{sync::mpsc, time::sleep};
 
@@ -244,6 +244,7 @@ impl Worker {
             network: None,
             lifecycle: Lifecycle::default(),
             volumes: Vec::new(),
+            tokens: Tokens::default(),
             idempotency_key: None,
         };
         let made = new.record(Birth {
@@ -253,6 +254,7 @@ impl Worker {
             zone: info.name,
             agent_token: tokens::token(&*context.random),
             traffic_token: tokens::token(&*context.random),
+            execution: ExecutionId::random(&*context.random),
             volumes: Vec::new(),
             now: context.now(),
             budget: context.config.create_budget,

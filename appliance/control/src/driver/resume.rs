@@ -12,7 +12,7 @@ use sandboxo_model::{
     rules,
 };
 use sandboxo_store::StoreError;
-use sandboxo_zone_protocol::{EndReason, Kept, OnDeadline, Timestamp};
+use sandboxo_zone_protocol::{EndReason, ExecutionId, Kept, OnDeadline, Timestamp};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
@@ -174,6 +174,9 @@ impl Driver {
             (Some(true), OnDeadline::Kill) => OnDeadline::Pause(Kept::Memory),
             (Some(false), _) => OnDeadline::Kill,
         };
+        if let Some(identity) = &mut record.identity {
+            identity.execution = ExecutionId::random(&*self.context.random);
+        }
         self.record(&before, record).await?;
         self.resuming.failure = None;
         self.resuming.ended_early = false;

@@ -9,7 +9,7 @@ use sandboxo_model::{
     VolumeRecord, decide::mounts::mounts, rules,
 };
 use sandboxo_store::Read as _;
-use sandboxo_zone_protocol::{SandboxId, TeamId, TemplateId};
+use sandboxo_zone_protocol::{ExecutionId, SandboxId, TeamId, TemplateId};
 use tokio::sync::{SemaphorePermit, oneshot};
 
 use crate::{
@@ -131,6 +131,7 @@ impl Sandboxes {
             zone: info.name,
             agent_token: tokens::token(&*context.random),
             traffic_token: tokens::token(&*context.random),
+            execution: ExecutionId::random(&*context.random),
             volumes,
             now,
             budget: context.config.create_budget,

@@ -9,6 +9,7 @@ mod create;
 mod crowd;
 mod fork;
 mod full;
+mod identity;
 mod images;
 mod kill;
 mod list;

@@ -142,6 +142,7 @@ pub(crate) fn new() -> NewSandbox {
         network: None,
         lifecycle: sandboxo_model::Lifecycle::default(),
         volumes: Vec::new(),
+        tokens: sandboxo_model::Tokens::default(),
         idempotency_key: None,
     }
 }

@@ -225,6 +225,7 @@ fn new(network: NetworkAsked) -> NewSandbox {
         network: Some(network),
         lifecycle: Lifecycle::default(),
         volumes: Vec::new(),
+        tokens: sandboxo_model::Tokens::default(),
         idempotency_key: None,
     }
 }

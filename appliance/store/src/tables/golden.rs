@@ -88,6 +88,7 @@ pub(crate) fn sandbox_record() -> SandboxRecord {
             traffic_token: Some(Secret::new("token")),
             https_ports: [].into(),
         },
+        identity: None,
         auto_resume: false,
         created_at: time(),
         phase: Phase::Starting { give_up_at: time() },

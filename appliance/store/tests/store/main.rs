@@ -50,6 +50,7 @@ fn sandbox(random: &SeededRandom, phase: Phase) -> SandboxRecord {
         internet: None,
         network: None,
         ingress: Ingress::default(),
+        identity: None,
         auto_resume: false,
         created_at: at(1),
         phase,
@@ -353,6 +354,7 @@ async fn a_new_sandbox_goes_round() {
         network: None,
         lifecycle: sandboxo_model::Lifecycle::default(),
         volumes: vec![],
+        tokens: sandboxo_model::Tokens::default(),
         idempotency_key: None,
     }
     .record(sandboxo_model::Birth {
@@ -363,6 +365,7 @@ async fn a_new_sandbox_goes_round() {
         zone: "local1".parse().unwrap(),
         agent_token: sandboxo_zone_protocol::Secret::new("a"),
         traffic_token: sandboxo_zone_protocol::Secret::new("t"),
+        execution: sandboxo_zone_protocol::ExecutionId::NIL,
         now: at(50),
         budget: Duration::from_secs(30),
     })

@@ -55,10 +55,12 @@ pub(super) enum Ended {
     Certificate(#[from] AuthorityError),
     #[error("TLS with it")]
     Greet(#[source] io::Error),
-    #[error("a secret would go there without TLS")]
+    #[error("a secret or a token would go there without TLS")]
     InTheClear,
     #[error("there is no secret {0:?}")]
     NoSecret(String),
+    #[error("the sandbox has no token {0:?}")]
+    NoToken(String),
     #[error("TLS with the sandbox")]
     GreetGuest(#[source] io::Error),
 }
@@ -172,11 +174,18 @@ impl Seat<'_> {
             for part in parts(value.expose()).map_err(|_unknown| Ended::Unclear)? {
                 match part {
                     Part::Text(part) => text.extend_from_slice(part.as_bytes()),
-                    Part::Secret(_) if !is_secure => return Err(Ended::InTheClear),
+                    Part::Secret(_) | Part::Token(_) if !is_secure => {
+                        return Err(Ended::InTheClear);
+                    }
                     Part::Secret(secret) => {
                         let found = self.secret(secret).await;
                         let found = found.ok_or_else(|| Ended::NoSecret(secret.to_owned()))?;
                         text.extend_from_slice(found.expose().as_bytes());
+                    }
+                    Part::Token(token) => {
+                        let signed = self.token(token).await;
+                        let signed = signed.ok_or_else(|| Ended::NoToken(token.to_owned()))?;
+                        text.extend_from_slice(signed.expose().as_bytes());
                     }
                 }
             }
@@ -191,6 +200,10 @@ impl Seat<'_> {
 
     async fn secret(&self, name: &str) -> Option<Secret> {
         self.ways.guests.vault()?.secret(self.guest.sandbox()?, name).await
+    }
+
+    async fn token(&self, name: &str) -> Option<Secret> {
+        self.ways.guests.vault()?.token(self.guest.sandbox()?, name).await
     }
 
     pub(super) fn interception(&self) -> &Interception {

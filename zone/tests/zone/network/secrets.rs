@@ -16,7 +16,7 @@ use super::{
 const MINE: &str = "sbx_loc_0123456789abcdefgk7q";
 const THEIRS: &str = "sbx_loc_1123456789abcdefgk7q";
 
-/// One sandbox's secret `key`.
+/// One sandbox's secret `key`, and its token `a token`.
 struct OneSecret(Mutex<Option<String>>);
 
 #[async_trait]
@@ -28,6 +28,11 @@ impl Vault for OneSecret {
 
     async fn password(&self, _: SandboxId, _: &EgressProxy) -> Option<Secret> {
         None
+    }
+
+    async fn token(&self, sandbox: SandboxId, name: &str) -> Option<Secret> {
+        let is_it = sandbox.to_string() == MINE && name == "a token";
+        self.0.lock().clone().filter(|_| is_it).map(|value| Secret::new(format!("signed {value}")))
     }
 }
 
@@ -87,6 +92,40 @@ fn a_secret_is_told_its_host_and_nobody_else() {
         guest.says((OUTSIDE, HTTP), clear, 1).unwrap_err();
         lease.apply(&given("one.test", "plain")).await.unwrap();
         guest.says((OUTSIDE, HTTP), clear, 1).unwrap();
+        assert!(tasks.shut_down(SOON).await);
+    });
+}
+
+#[test]
+fn a_token_is_signed_for_each_request_of_the_sandbox_that_has_it() {
+    world::run(|world| async move {
+        let tasks = Tasks::new();
+        let network = world.network(&tasks).await;
+        let vault = Arc::new(OneSecret(Mutex::new(Some("1".to_owned()))));
+        network.use_vault(vault.clone());
+        for (id, name, expected) in
+            [(MINE, "a token", true), (MINE, "another", false), (THEIRS, "a token", false)]
+        {
+            let lease = network.lease().await.unwrap();
+            lease.belongs_to(id.parse().unwrap());
+            let value = format!("Bearer ${{e2b.identity.tokens.{name}}} ${{e2b.secrets.key}}");
+            lease.apply(&given("secure.test", &value)).await.unwrap();
+            let guest = Guest::of(&lease);
+            for count in ["1", "2"] {
+                *vault.0.lock() = Some(count.to_owned());
+                let (host, requests) =
+                    ((SECURE, "secure.test"), vec![request("https://secure.test/", 3)]);
+                let asked =
+                    world.secure().ask(&guest, host, Believes::Zone, b"h2", requests, || {});
+                assert_eq!(asked.is_ok(), expected, "{id} {name}: {asked:?}");
+                let header = format!("\"Bearer signed {count} {count}\"");
+                assert!(asked.is_err() || asked.unwrap()[0].contains(&header));
+            }
+            let in_the_clear = "${e2b.identity.tokens.a token}";
+            lease.apply(&given("one.test", in_the_clear)).await.unwrap();
+            let clear = b"GET / HTTP/1.1\r\nHost: one.test\r\n\r\n";
+            guest.says((OUTSIDE, HTTP), clear, 1).unwrap_err();
+        }
         assert!(tasks.shut_down(SOON).await);
     });
 }
