@@ -22,6 +22,7 @@ pub(crate) use layers::{Flags, Problems, Settings};
 pub(crate) use print::print;
 pub(crate) use sections::{
     IdentitySection, Images, Limits, Log, LogFormat, Pool, Rates, SpoolSection, ZoneSection,
+    log_filter,
 };
 
 use layers::Layers;

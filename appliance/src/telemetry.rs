@@ -4,11 +4,11 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Log, LogFormat};
+use crate::config::{Log, LogFormat, log_filter};
 
 /// Once in a process: the second call has no effect.
 pub(crate) fn start(log: &Log) {
-    let filter = EnvFilter::try_new(&log.filter).unwrap_or_else(|_checked| EnvFilter::new("info"));
+    let filter = log_filter(&log.filter).unwrap_or_else(|_checked| EnvFilter::new("info"));
     let human = match log.format {
         LogFormat::Human => true,
         LogFormat::Json => false,
