@@ -248,6 +248,10 @@ pub(crate) fn log(top: &mut Reader<'_>) -> Log {
     let log = Log {
         filter: section
             .checked("filter", |text| {
+                // Its parser cuts other texts in the middle of a character.
+                if !text.is_ascii() {
+                    return Err("is not a log filter: it has to be ASCII".to_owned());
+                }
                 log_filter(text)
                     .map(|_filter| text.to_owned())
                     .map_err(|error| format!("is not a log filter: {error}"))
